@@ -1,0 +1,43 @@
+"""Rerun a retry-storm model for thousands of seeds at every point of a grid.
+
+    cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), budget=0.3)
+    frame = mc.simulate([cell], replications=1000, seed=1)
+
+The rooms of the package; each imports only from rooms with a smaller number:
+
+    5  cli          typer: parses, calls one function, prints
+    4  runner       experiment -> tasks -> kernel -> shards
+    3  store        the results folder: schema, shards, manifest, reading back
+    3  statistics   rows -> estimates, intervals, comparisons, claims
+    2  experiment   a TOML file -> cells, claims, published figures
+    1  model        the parameters of a cell, checked and hashed; the tables the kernel reads
+    0  kernel       all compiled code
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mc.model import Cell
+    from mc.runner import run, simulate
+    from mc.store import Results, load
+
+__all__ = ["Cell", "Results", "load", "run", "simulate"]
+
+_HOMES = {
+    "Cell": "mc.model",
+    "Results": "mc.store",
+    "load": "mc.store",
+    "run": "mc.runner",
+    "simulate": "mc.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: numba and polars would make `retrystorm --help` slow."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,5 @@
+"""`python -m mc` is the command `retrystorm`."""
+
+from mc.cli import main
+
+main()

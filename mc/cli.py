@@ -1,0 +1,377 @@
+"""The command line: parses, calls one function, prints. Data go to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+# Everything else is imported where it is used: numba and polars would cost `--help` a second.
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.store import Results
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # a bug keeps its plain traceback
+    help="Rerun a retry-storm model for thousands of seeds at every point of a grid, and say of "
+    "each number how large it is, how sure that is, and whether a claim survives other seeds.",
+)
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C or SIGTERM, as shells have it."""
+
+HEADLINE: Final[dict[str, tuple[str, int]]] = {
+    "calls": ("calls", 0),
+    "multiplier": ("multi-\nplier", 2),
+    "peak": ("peak", 0),
+    "successful": ("success-\nful", 0),
+    "dropped": ("dropped", 0),
+    "window_rate": ("window\nrate", 2),
+    "times_usual": ("times\nusual", 1),
+}
+"""Metrics of the table that a run prints, in the lesson's order: the head of the column, and the
+decimals of the value in a single replication."""
+
+stderr = Console(stderr=True, highlight=False)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """Turn what the user can mend into a message and an exit code."""
+    from mc.experiment import ExperimentError
+    from mc.store import FolderError
+
+    try:
+        yield
+    except (ExperimentError, FolderError) as error:
+        _fail(str(error), 2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", 1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"retrystorm {version('retrystorm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+def _parse_overrides(settings: Sequence[str]) -> dict[str, str]:
+    overrides = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            _fail(f"--set: must be name=value, got {setting!r}", 2)
+        if name.strip() in overrides:
+            _fail(f"--set: {name.strip()} is given twice", 2)
+        overrides[name.strip()] = value.strip()
+    return overrides
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
+    ] = None,
+    replications: Annotated[
+        int | None,
+        typer.Option(help="Replications of every cell, in place of the file's.", min=1),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, in place of the file's.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Threads; results do not depend on it.  [default: all cores]", min=1),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A parameter of every cell, in place of the file's; may be repeated.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start afresh in a folder that holds other results.")
+    ] = False,
+) -> None:
+    """Run an experiment, or finish a run that was stopped, and print its results.
+
+    Every cell of FILE is simulated for all replications; rows, summary, comparisons and claims
+    are written to the results folder as Parquet. The same command continues a run that was
+    stopped, and does nothing but print if it is finished.
+    """
+    from mc import runner
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with _faults(), _progress() as progress:
+            results = runner.run(
+                file,
+                out,
+                replications=replications,
+                seed=seed,
+                jobs=jobs,
+                overrides=_parse_overrides(settings or []),
+                force=force,
+                progress=progress,
+                say=lambda message: typer.echo(message, err=True),
+            )
+    except KeyboardInterrupt:
+        _fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    _print_results(results)
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="A results folder.", show_default=False)],
+) -> None:
+    """Print the tables of a finished run again."""
+    from mc import store
+
+    with _faults():
+        _print_results(store.load(folder))
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+_LINE_SECONDS: Final = 5.0
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show progress on stderr: a bar on a terminal, else a line every few seconds."""
+    if stderr.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=stderr, transient=True) as bar:
+            task = bar.add_task("rows", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    started = last = time.monotonic()
+    first: int | None = None
+
+    def line(done: int, total: int) -> None:
+        nonlocal last, first
+        now = time.monotonic()
+        first = done if first is None else first
+        if now - last < _LINE_SECONDS:
+            return
+        last = now
+        seconds_left = (now - started) * (total - done) / max(done - first, 1)
+        typer.echo(f"{done:,} of {total:,} rows, {_duration(seconds_left)} left", err=True)
+
+    yield line
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _print_results(results: Results) -> None:
+    import polars as pl
+
+    console = Console(highlight=False)
+    manifest = results.manifest
+    n = manifest["replications"]
+    console.print(
+        f"{manifest['title']}: {manifest['n_cells']} cells x {n:,} replications,", end=" "
+    )
+    console.print(f"generator {manifest['generator']}, seed {manifest['seed']}")
+    if n > 1:
+        console.print(
+            "Mean over replications, with the half-width of its 95 % interval (each alone);\n"
+            "published figure, and the share of replications below it (ties count half)."
+        )
+    for (scenario,), cells in results.cells.group_by("scenario", maintain_order=True):
+        named = {
+            _name(cell, manifest): cell
+            | {
+                e["metric"]: e
+                for e in results.summary.filter(pl.col("cell") == cell["cell"]).iter_rows(
+                    named=True
+                )
+            }
+            for cell in cells.iter_rows(named=True)
+        }
+        metrics = [m for m in HEADLINE if any(cell[m]["n"] for cell in named.values())]
+        console.print(Text(f"\n{scenario}", "bold underline"))
+        if n == 1:
+            console.print(_single_table(named, metrics))
+        else:
+            for line in _mean_lines(named, metrics):
+                console.print(line, soft_wrap=True)
+    figures = results.summary.filter(pl.col("published").is_not_null())
+    if n == 1 and figures.height:
+        same = figures.filter(pl.col("published_percentile") == 50.0).height
+        console.print(f"{same} of {figures.height} published figures are reproduced.")
+    if results.claims.height:
+        console.print(_claims_table(results.claims))
+    console.print(f"Results: {results.folder}")
+
+
+def _name(cell: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Policy and place on the grid."""
+    axes = [axis["name"] for axis in manifest["experiment"]["grid"]]
+    return ", ".join([cell["policy"], *(f"{axis} {_plain(cell[axis])}" for axis in axes)])
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> Table:
+    """One replication: a line of values for each cell, in the lesson's layout.
+
+    Published figures are shown only where one differs.
+    """
+    from mc.statistics import MISSING, to_fixed
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("policy")
+    table.add_column("max at-\ntempts", justify="right")
+    for metric in metrics:
+        table.add_column(HEADLINE[metric][0], justify="right", no_wrap=True)
+    for name, cell in cells.items():
+        values, published = (
+            [
+                none if e[key] is None else to_fixed(e[key], HEADLINE[e["metric"]][1])
+                for e in (cell[metric] for metric in metrics)
+            ]
+            for key, none in (("mean", MISSING), ("published", ""))
+        )
+        table.add_row(name, str(cell["max_attempts"]), *values)
+        if any(p not in ("", v) for p, v in zip(published, values, strict=True)):
+            table.add_row("  published", "", *published)
+    return table
+
+
+def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> Iterator[Text]:
+    """Many replications: below each cell's name a line of means, of half-widths, and so on.
+
+    The name has a line of its own, so that seven columns of numbers fit 80 characters.
+    """
+    from mc.statistics import MISSING, format_estimate
+
+    blocks = {}
+    for name, cell in cells.items():
+        estimates = [cell[metric] for metric in metrics]
+        pairs = [format_estimate(e["mean"], _half_width(e)) for e in estimates]
+        lines = {"mean": [mean for mean, _ in pairs], "±": [error for _, error in pairs]}
+        if any(e["published"] is not None for e in estimates):
+            lines["published"] = [
+                "" if e["published"] is None else f"{e['published']:g}" for e in estimates
+            ]
+            lines["percentile"] = [
+                ""
+                if e["published"] is None
+                else MISSING
+                if e["published_percentile"] is None
+                else f"{e['published_percentile']:.1f}"
+                for e in estimates
+            ]
+        blocks[f"{name} (max_attempts {cell['max_attempts']})"] = lines
+    widths = [
+        max(
+            *(len(line) for line in HEADLINE[metric][0].split("\n")),
+            *(len(line[i]) for lines in blocks.values() for line in lines.values()),
+        )
+        for i, metric in enumerate(metrics)
+    ]
+
+    def line(label: str, entries: Sequence[str], style: str = "") -> Text:
+        columns = (f"{entry:>{width}}" for entry, width in zip(entries, widths, strict=True))
+        return Text(f"  {label:<10}  " + "  ".join(columns), style)
+
+    heads = [("\n" + HEADLINE[metric][0]).split("\n")[-2:] for metric in metrics]
+    for i in range(2):
+        yield line("", [head[i] for head in heads])
+    for title, lines in blocks.items():
+        yield Text(title, "bold")
+        for label, entries in lines.items():
+            yield line(label, entries, "" if label == "mean" else "dim")
+
+
+def _half_width(estimate: Mapping[str, Any]) -> float | None:
+    if estimate["ci_low"] is None:
+        return None
+    return float(estimate["ci_high"] - estimate["ci_low"]) / 2
+
+
+def _claims_table(claims: pl.DataFrame) -> Table:
+    """Share of replications in which each claim holds, mean difference, verdict."""
+    from mc.statistics import format_estimate
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("claim", ratio=1)
+    table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
+    table.add_column("difference\nleft - right", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for claim in claims.iter_rows(named=True):
+        estimate, error = format_estimate(claim["mean_difference"], _half_width(claim))
+        share = "-"
+        if claim["share"] is not None:
+            share = f"{100 * claim['share']:.1f}"
+            if claim["share_low"] is not None:
+                share += f"\n{100 * claim['share_low']:.1f} .. {100 * claim['share_high']:.1f}"
+        table.add_row(
+            Text(claim["text"]),
+            share,
+            f"{estimate}\n± {error}" if error else estimate,
+            claim["verdict"] or "-",
+        )
+    return table
+
+
+def main() -> None:
+    """Entry point of `retrystorm` and of `python -m mc`."""
+    app(prog_name="retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc")

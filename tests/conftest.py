@@ -1,0 +1,15 @@
+"""What every test shares: the oracle can be imported, and hypothesis draws the same each time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+
+# pytest's importlib mode puts no folder of tests on the path; `from oracle import ...` needs it
+sys.path.insert(0, str(Path(__file__).parent))
+
+# The first call compiles, so a deadline would measure the compiler; a fixed choice never flakes.
+settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("fixed")
