@@ -8,11 +8,11 @@ than a table has room for) comes back as a status, upon which the caller grows a
 The timing wheel
 ----------------
 The retries due in round t wait in slot ``t % W`` in the order in which they were scheduled. W is a
-power of two greater than the longest backoff, so a slot never holds two rounds. A slot is a run of
-the arena, ``arena[start:tail]``, that may grow up to ``end``; one that is full moves to the end of
-the arena with twice the room. A retry is one 64-bit entry::
+power of two greater than the longest backoff, so a slot never holds two rounds. All slots have the
+same room, a power of two; when one is full the kernel gives up the row, and the caller starts it
+again with twice the room. A retry is one 64-bit entry::
 
-    arrival round (23 bits) | request (24 bits) << S | attempt (S bits)         S <= 16
+    arrival round (23 bits) | request (24 bits) | attempt (16 bits)
 
 so that the next attempt is ``entry + 1`` and the 40 low bits index the table of its draws.
 
@@ -36,6 +36,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +46,10 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-__all__ = ["DONE", "GROW", "REQUESTS", "philox", "simulate_lesson", "simulate_philox"]
+__all__ = ["DONE", "GROW", "REQUESTS", "CellTables", "philox", "simulate_lesson", "simulate_philox"]
 
 # --- what a row holds ----------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ UNDEFINED: Final = -1
 
 DONE: Final = 0
 GROW: Final = 1
-"""The arena is too small; the rows before the one reported stand."""
+"""A slot of the wheel is full; the rows before the one reported stand."""
 REQUESTS: Final = 2
 """A replication has more requests than its tables have room for."""
 
@@ -87,29 +89,84 @@ C_MAX_ATTEMPTS: Final = 2
 C_LIMITS: Final = 3
 C_LIMIT_MASK: Final = 4
 C_THRESHOLD: Final = 5
-N_CELL_COLUMNS: Final = 6
 
 P_WINDOW_START: Final = 0
 P_WINDOW_END: Final = 1
 P_FAILURE: Final = 2
-N_PROFILE_COLUMNS: Final = 3
+
+
+@dataclass(frozen=True)
+class CellTables:
+    """What the kernel reads of C cells that share their traffic, made by `model.tables`.
+
+    Attributes
+    ----------
+    n_rounds : int
+        T, the length of a replication.
+    thresholds, guide : ndarray of uint64, shape (K,), and of uint16, shape (4096,)
+        Arrivals by inversion, see `model.arrival_thresholds`.
+    exp_rate : float
+        For `lesson`: exp(-arrivals per round), made outside because compilers differ in its last
+        bit.
+    failure_rate : float
+        For `lesson`: probability that a served call fails.
+    service_drawn : bool
+        For `lesson`: whether it draws that at all, as it does in cells without a fault window.
+    capacities : ndarray of int32, shape (P, T)
+        Calls served in each round, a row for each profile (capacity, window, failure rate).
+    profiles : ndarray of int64, shape (P, 3)
+        First round of the window, the round after its last, failure rate in 2**-32.
+    scalars : ndarray of int64, shape (C, 6)
+        Row of `profiles`, row of `ceilings`, max_attempts, row of `limits`, mask of the index
+        into `limits` (0 without a budget, so that its one large entry is read), threshold.
+    ceilings : ndarray, shape (B, A)
+        Backoff ceiling after each attempt: uint64 in 2**-32 rounds (`philox`), float64 in
+        rounds (`lesson`).
+    limits : ndarray of int32, shape (L, n_requests + 1)
+        Most retries that a budget allows, by the number of primary calls.
+    n_requests : int
+        Room for the requests of a replication.
+    ahead : tuple of int
+        Rounds, from the first to before the second, whose requests nearly all fail at first.
+    wheel_size : int
+        Slots of the timing wheel, a power of two greater than the longest wait.
+    """
+
+    n_rounds: int
+    thresholds: NDArray[np.uint64]
+    guide: NDArray[np.uint16]
+    exp_rate: float
+    failure_rate: float
+    service_drawn: bool
+    capacities: NDArray[np.int32]
+    profiles: NDArray[np.int64]
+    scalars: NDArray[np.int64]
+    ceilings: NDArray[Any]
+    limits: NDArray[np.int32]
+    n_requests: int
+    ahead: tuple[int, int]
+    wheel_size: int
+
 
 # --- the entry -----------------------------------------------------------------------------------
 
 ROUND_SHIFT: Final = 40
+REQUEST_SHIFT: Final = 16
+ATTEMPT_MASK: Final = (1 << REQUEST_SHIFT) - 1
 INDEX_MASK: Final = (1 << ROUND_SHIFT) - 1
-PAD: Final = 8
-"""Entries that may be read past the end of a slot."""
 
-CACHE_BITS: Final = 15
-"""log2 of the blocks of draws that are remembered: 2**15 blocks are 8 words for 16,000 requests."""
+LEVELS: Final = 8
+"""Blocks of draws that are remembered for a request: 8 times 4 attempts. Later ones take their
+place."""
 
 _ARRIVALS: Final = np.uint64(1)
 _SERVICE: Final = np.uint64(2)
 _JITTER: Final = np.uint64(3)
 
+U: Final = np.uint64
+"""Indices are unsigned where it matters: for a signed one numba tests whether it is negative."""
+
 _M32: Final = np.uint64(0xFFFFFFFF)
-_U1: Final = np.uint64(1)
 _U2: Final = np.uint64(2)
 _U32: Final = np.uint64(32)
 _U52: Final = np.uint64(52)
@@ -142,7 +199,13 @@ def _writable(directory: str) -> bool:
 
 _CACHE: Final = _cache_directory()
 # Without a place for the cache every start compiles anew; better slow than not at all.
-_OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "cache": _writable(_CACHE)}
+# `_nrt`: no function here allocates, and without numba's reference counts a call costs nothing
+# beside its work (with them, 84 instead of 11 ns for a retry).
+_OPTIONS: Final[dict[str, Any]] = {
+    "error_model": "numpy",
+    "_nrt": False,
+    "cache": _writable(_CACHE),
+}
 _config: Any = numba.config  # its attributes are made at import, unseen by type checkers
 _numba_cache_dir = _config.CACHE_DIR
 _config.CACHE_DIR = _CACHE  # read by each `njit` below; put back at the end of this file
@@ -160,10 +223,56 @@ def _mul_high(typing_context: Any, a: Any, b: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), codegen
 
 
-_u4 = types.UniTuple(types.uint64, 4)
+@intrinsic
+def _unlikely(typing_context: Any, condition: Any) -> Any:
+    """The condition itself; tells LLVM to keep what follows out of the way of the usual case."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bit = ir.IntType(1)
+        kind = ir.FunctionType(bit, [bit, bit])
+        expect = builder.module.declare_intrinsic("llvm.expect", [bit], kind)
+        return builder.call(expect, [args[0], ir.Constant(bit, 0)])
+
+    return types.boolean(types.boolean), codegen
 
 
-@njit(_u4(*[types.uint64] * 6), **_OPTIONS)
+@njit(inline="always")
+def _philox_round(c0, c1, c2, c3, k0, k1):
+    p0 = _PHILOX_M0 * c0
+    p1 = _PHILOX_M1 * c2
+    return (p1 >> _U32) ^ c1 ^ k0, p1 & _M32, (p0 >> _U32) ^ c3 ^ k1, p0 & _M32
+
+
+@njit(inline="always")
+def _philox(c0, c1, c2, c3, k0, k1):
+    """Ten rounds, written out.
+
+    LLVM turns a loop over blocks into SIMD code if nothing in it loops (1.9 instead of 15 ns a
+    block).
+    """
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    k0, k1 = (k0 + _PHILOX_W0) & _M32, (k1 + _PHILOX_W1) & _M32
+    c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1)
+    return c0, c1, c2, c3
+
+
+@njit(types.UniTuple(types.uint64, 4)(*[types.uint64] * 6), **_OPTIONS)
 def philox(c0, c1, c2, c3, k0, k1):
     """One block of Philox4x32-10: four words below 2**32.
 
@@ -177,18 +286,9 @@ def philox(c0, c1, c2, c3, k0, k1):
     Notes
     -----
     Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.3.
-    Words are kept in 64 bits: products are exact, and the loop over blocks becomes SIMD code.
+    Words are kept in 64 bits, so that products are exact.
     """
-    for _ in range(10):
-        p0 = _PHILOX_M0 * c0
-        p1 = _PHILOX_M1 * c2
-        c0 = (p1 >> _U32) ^ c1 ^ k0
-        c1 = p1 & _M32
-        c2 = (p0 >> _U32) ^ c3 ^ k1
-        c3 = p0 & _M32
-        k0 = (k0 + _PHILOX_W0) & _M32
-        k1 = (k1 + _PHILOX_W1) & _M32
-    return c0, c1, c2, c3
+    return _philox(c0, c1, c2, c3, k0, k1)
 
 
 _i8 = types.int64
@@ -198,12 +298,13 @@ _au8 = types.uint64[::1]
 _ai4 = types.int32[::1]
 _au4 = types.uint32[::1]
 _au2 = types.uint16[::1]
-_au1 = types.uint8[::1]
 _ai8_2 = types.int64[:, ::1]
-_ai8_3 = types.int64[:, :, ::1]
 _ai4_2 = types.int32[:, ::1]
 _au8_2 = types.uint64[:, ::1]
-_af8 = types.float64[::1]
+_au4_2 = types.uint32[:, ::1]
+_au1_2 = types.uint8[:, ::1]
+_af8_2 = types.float64[:, ::1]
+_ai8_3 = types.int64[:, :, ::1]
 
 
 # --- the traffic of one replication, made once for all cells -------------------------------------
@@ -213,20 +314,19 @@ _af8 = types.float64[::1]
 def _fill_arrival_uniforms(uniforms, n_blocks, replication, k0, k1):
     """Two rounds' 64-bit uniforms from each block."""
     for i in range(n_blocks):
-        w0, w1, w2, w3 = philox(np.uint64(i), np.uint64(0), replication, _ARRIVALS, k0, k1)
+        w0, w1, w2, w3 = _philox(U(i), U(0), replication, _ARRIVALS, k0, k1)
         uniforms[2 * i] = (w0 << _U32) | w1
         uniforms[2 * i + 1] = (w2 << _U32) | w3
 
 
-@njit(_i8(_au8, _i8, _au8, _au2, _ai4, _ai8), **_OPTIONS)
+@njit(_i8(_au8, _i8, _au8, _au2, _ai4, _ai4), **_OPTIONS)
 def _invert_arrivals(uniforms, n_rounds, thresholds, guide, arrivals, first):
-    """Arrivals of each round and the running number of its first request; the largest round.
+    """Arrivals of each round and the running number of its first request; their sum.
 
     The guide names, for the 12 high bits of a uniform, the count to start from. Few of its 4096
     steps hold a threshold, so the search that follows ends at once and its branch is predicted.
     """
     total = 0
-    largest = 0
     for t in range(n_rounds):
         u = uniforms[t]
         k = np.int64(guide[u >> _U52])
@@ -235,120 +335,49 @@ def _invert_arrivals(uniforms, n_rounds, thresholds, guide, arrivals, first):
         arrivals[t] = k
         first[t] = total
         total += k
-        largest = max(largest, k)
     first[n_rounds] = total
-    return largest
+    return total
 
 
-@njit(types.void(_ai4, _ai8, _i8, _au4, _ai4, _ai4, _ai8, _au4, _u8, _u8, _u8), **_OPTIONS)
-def _fill_first_service(
-    arrivals,
-    first,
-    n_rounds,
-    service,
-    block_round,
-    block_quad,
-    block_first,
-    words,
-    replication,
-    k0,
-    k1,
-):
-    """The SERVICE word of every request's first attempt.
+@njit(types.void(_au4_2, _i8, _u8, _u8, _u8), **_OPTIONS)
+def _fill_first_service(words, n_rounds, replication, k0, k1):
+    """SERVICE words of the first attempts of the first four requests of every round.
 
-    A block serves four requests of one round. The blocks are listed first, then drawn in a loop
-    without branches, then dealt out: later requests overwrite what a block wrote too much.
-    """
-    n_blocks = 0
-    for t in range(n_rounds):
-        block_round[n_blocks] = t
-        block_quad[n_blocks] = 0
-        block_first[n_blocks] = first[t]
-        n_blocks += arrivals[t] > 0
-        for quad in range(1, (arrivals[t] + 3) >> 2):
-            block_round[n_blocks] = t
-            block_quad[n_blocks] = quad
-            block_first[n_blocks] = first[t] + 4 * quad
-            n_blocks += 1
-    for i in range(n_blocks):
-        w0, w1, w2, w3 = philox(
-            np.uint64(block_round[i]), np.uint64(block_quad[i]), replication, _SERVICE, k0, k1
-        )
-        words[4 * i] = w0
-        words[4 * i + 1] = w1
-        words[4 * i + 2] = w2
-        words[4 * i + 3] = w3
-    for i in range(n_blocks):
-        at = block_first[i]
-        service[at] = words[4 * i]
-        service[at + 1] = words[4 * i + 1]
-        service[at + 2] = words[4 * i + 2]
-        service[at + 3] = words[4 * i + 3]
-
-
-@njit(types.void(_ai4, _ai8, _i8, _ai4, _u8, _au4, _au1, _au8, _ai4), **_OPTIONS)
-def _list_busy_rounds(
-    arrivals, first, n_rounds, capacity, failure, service, flags, flag_words, busy
-):
-    """The rounds in which a first call fails, in order, ended by `n_rounds`.
-
-    As long as no retry is pending nothing happens in any other round. `flag_words` is the same
-    memory as `flags`, read eight rounds at a time, since most are quiet.
+    Rounds without requests are drawn, too: that costs less than to leave them out.
     """
     for t in range(n_rounds):
-        flags[t] = arrivals[t] > capacity[t]
-    if failure > np.uint64(0):
+        w0, w1, w2, w3 = _philox(U(t), U(0), replication, _SERVICE, k0, k1)
+        words[0, t] = w0
+        words[1, t] = w1
+        words[2, t] = w2
+        words[3, t] = w3
+
+
+@njit(types.void(_i8, _ai4, _i8, _ai4_2, _u8, _au4_2, _au1_2, _au8_2, _ai4_2), **_OPTIONS)
+def _list_busy_rounds(p, arrivals, n_rounds, capacities, failure, words, flags, flag_words, busy):
+    """Mark and list the rounds in which a first call may fail, the list ended by `n_rounds`.
+
+    As long as no retry is pending nothing happens in any other round. A busy round in which no
+    call fails after all does no harm, so a round with more requests than there are `words` for
+    is simply busy. `flag_words` is the memory of `flags`, read eight rounds at a time, since
+    most rounds are quiet.
+    """
+    for t in range(n_rounds):
+        flags[p, t] = np.uint8(arrivals[t] > capacities[p, t]) << np.uint8(4)
+    if failure > U(0):
         for t in range(n_rounds):
-            fails = np.uint8(0)
-            for i in range(first[t], first[t + 1]):
-                fails |= np.uint8(np.uint64(service[i]) < failure)
-            flags[t] |= fails
+            flags[p, t] |= np.uint8(arrivals[t] > 4) << np.uint8(4)
+        for j in range(4):
+            for t in range(n_rounds):
+                fails = (arrivals[t] > j) & (U(words[j, t]) < failure)
+                flags[p, t] |= np.uint8(fails) << np.uint8(j)
     n_busy = 0
-    for word in range((n_rounds + 7) >> 3):
-        if flag_words[word] != np.uint64(0):
+    for word in range(flag_words.shape[1]):
+        if flag_words[p, word] != U(0):
             for t in range(8 * word, 8 * word + 8):
-                busy[n_busy] = t
-                n_busy += np.int64(flags[t])
-    busy[n_busy] = n_rounds
-
-
-# --- the wheel -----------------------------------------------------------------------------------
-
-W_START: Final = 0
-W_TAIL: Final = 1
-W_END: Final = 2
-
-
-@njit(types.boolean(_i8, _ai8_2, _ai8, _ai8), **_OPTIONS)
-def _grow_slot(slot, wheel, arena, arena_used):
-    """Move a full slot to the end of the arena with twice the room; False if none is left."""
-    start = wheel[slot, W_START]
-    tail = wheel[slot, W_TAIL]
-    room = 2 * (wheel[slot, W_END] - start)
-    moved = arena_used[0]
-    if moved + room + PAD > arena.size:
-        return False
-    for i in range(tail - start):
-        arena[moved + i] = arena[start + i]
-    wheel[slot, W_START] = moved
-    wheel[slot, W_TAIL] = moved + tail - start
-    wheel[slot, W_END] = moved + room
-    arena_used[0] = moved + room
-    return True
-
-
-@njit(types.void(_ai8_2, _i8), **_OPTIONS)
-def _lay_out_slots(wheel, room):
-    for slot in range(wheel.shape[0]):
-        wheel[slot, W_START] = slot * room
-        wheel[slot, W_TAIL] = slot * room
-        wheel[slot, W_END] = (slot + 1) * room
-
-
-@njit(types.void(_ai8_2), **_OPTIONS)
-def _empty_slots(wheel):
-    for slot in range(wheel.shape[0]):
-        wheel[slot, W_TAIL] = wheel[slot, W_START]
+                busy[p, n_busy] = t
+                n_busy += np.int64(flags[p, t] != 0)
+    busy[p, n_busy] = n_rounds
 
 
 # --- draws of retries, remembered ----------------------------------------------------------------
@@ -356,432 +385,444 @@ def _empty_slots(wheel):
 # replication finds it there; a newer request may overwrite it, and then it is drawn again.
 
 
-@njit(types.void(_i8, _i8, _i8, _ai8, _i8, _u8, _u8, _u8, _ai8, _au4), **_OPTIONS)
-def _draw_jitter(place, tag, entry, first, attempt_bits, replication, k0, k1, tags, words):
+@njit(_u8(_i8, _i8, _i8, _ai4, _u8, _u8, _u8, _ai8, _au4), **_OPTIONS)
+def _draw_jitter(entry, place, tag, first, replication, k0, k1, tags, words):
+    """Draw and remember the block that holds the JITTER word of an entry; the word."""
     t = entry >> ROUND_SHIFT
     index = entry & INDEX_MASK
-    request = index >> attempt_bits
-    quad = (index & ((1 << attempt_bits) - 1)) >> 2
-    w0, w1, w2, w3 = philox(
-        np.uint64(t),
-        np.uint64(request - first[t]),
-        replication,
-        _JITTER | (np.uint64(quad) << _U2),
-        k0,
-        k1,
+    request = index >> REQUEST_SHIFT
+    quad = (index & ATTEMPT_MASK) >> 2
+    w0, w1, w2, w3 = _philox(
+        U(t), U(request - first[t]), replication, _JITTER | (U(quad) << _U2), k0, k1
     )
-    words[4 * place] = w0
-    words[4 * place + 1] = w1
-    words[4 * place + 2] = w2
-    words[4 * place + 3] = w3
-    tags[place] = tag
+    words[8 * place + 2] = w0
+    words[8 * place + 3] = w1
+    words[8 * place + 4] = w2
+    words[8 * place + 5] = w3
+    tags[4 * place] = tag
+    return U(words[8 * place + 2 + (index & 3)])
+
+
+@njit(_u8(_i8, _i8, _i8, _i8, _i8, _u8, _u8, _u8, _ai8, _au4), **_OPTIONS)
+def _draw_service(t, j, attempt, place, tag, replication, k0, k1, tags, words):
+    """Draw and remember the block that holds a SERVICE word; a block serves four requests."""
+    w0, w1, w2, w3 = _philox(U(t), U(j >> 2), replication, _SERVICE | (U(attempt) << _U2), k0, k1)
+    words[8 * place + 2] = w0
+    words[8 * place + 3] = w1
+    words[8 * place + 4] = w2
+    words[8 * place + 5] = w3
+    tags[4 * place] = tag
+    return U(words[8 * place + 2 + (j & 3)])
+
+
+@njit(types.void(_i8, _i8, _ai4, _ai4, _i8, _u8, _u8, _u8, _ai4_2, _au4_2, _ai8, _au4), **_OPTIONS)
+def _draw_window_jitter(
+    begin, end, arrivals, first, serial, replication, k0, k1, listed, drawn, tags, words
+):
+    """Draw the first JITTER block of every request of some rounds, ahead of its need.
+
+    Nearly all of them are needed where the dependency serves less than arrives. Drawn together
+    they take 5 ns each, one by one 16. They are listed first, four to a round without a branch.
+    """
+    n = 0
+    for t in range(begin, end):
+        for j in range(max(4, arrivals[t])):
+            listed[0, n + j] = t
+            listed[1, n + j] = j
+        n += arrivals[t]
+    for i in range(n):
+        w0, w1, w2, w3 = _philox(U(listed[0, i]), U(listed[1, i]), replication, _JITTER, k0, k1)
+        drawn[0, i] = w0
+        drawn[1, i] = w1
+        drawn[2, i] = w2
+        drawn[3, i] = w3
+    for i in range(n):
+        request = np.int64(first[begin]) + i
+        place = request & ((tags.size >> 5) - 1)
+        tags[U(4 * place)] = serial | (request << (REQUEST_SHIFT - 2))
+        words[U(8 * place + 2)] = drawn[0, i]
+        words[U(8 * place + 3)] = drawn[1, i]
+        words[U(8 * place + 4)] = drawn[2, i]
+        words[U(8 * place + 5)] = drawn[3, i]
 
 
 # --- one replication of one cell -----------------------------------------------------------------
 
 
-@njit(types.void(_i8, _i8, _i8, _i8, _i8, _u8, _u8, _u8, _ai8, _au4), **_OPTIONS)
-def _draw_service(place, tag, t, quad, attempt, replication, k0, k1, tags, words):
-    w0, w1, w2, w3 = philox(
-        np.uint64(t),
-        np.uint64(quad),
-        replication,
-        _SERVICE | (np.uint64(attempt) << _U2),
-        k0,
-        k1,
+def _make_replicate(calls_can_fail: bool) -> Any:
+    """Compile the loop for cells in which a served call can fail, or for those in which none can.
+
+    The flag is a constant of the compiled code: the second kind must not pay for the first.
+    """
+
+    @njit(
+        _i8(
+            *[_i8, _ai4, _i8, _i8, _i8, _ai4_2, _au1_2, _ai4_2, _i8, _i8, _u8, _au4_2],
+            *[_au8_2, _i8, _i8, _ai4_2, _i8, _i8, _i8],
+            *[_ai4, _ai8, _i8, _ai8, _au4, _ai8, _au4, _i8, _u8, _u8, _u8, _ai8_3, _i8, _i8],
+        ),
+        **_OPTIONS,
     )
-    words[4 * place] = w0
-    words[4 * place + 1] = w1
-    words[4 * place + 2] = w2
-    words[4 * place + 3] = w3
-    tags[place] = tag
+    def replicate(
+        n_rounds, first, largest, largest_after, p, busy_rounds, flags, capacities,
+        window_start, window_end,
+        failure, first_service,
+        all_ceilings, b, max_attempts, all_limits, m, limit_mask, threshold,
+        n_waiting, entries, room_bits,
+        jitter_tags, jitter_words, service_tags, service_words, serial_number,
+        replication, k0, k1, counters, r, c,
+    ):  # fmt: skip
+        busy = busy_rounds[p]
+        capacity = capacities[p]
+        ceilings = all_ceilings[b]
+        limits = all_limits[m]
+        wheel_mask = n_waiting.size - 1
+        room = np.int32(1 << room_bits)
+        request_mask = (jitter_tags.size >> 5) - 1
+        level_mask = (LEVELS - 1) * (request_mask + 1)
+        level_shift = 0
+        while 1 << level_shift <= request_mask:
+            level_shift += 1
+        serial = serial_number << ROUND_SHIFT
+        last_attempt = max_attempts - 1
 
-
-@njit(
-    _i8(
-        *[_i8, _ai4, _ai8, _i8, _i8, _ai4, _ai4, _i8, _i8, _u8, _au4],
-        *[_au8, _i8, _ai4, _i8, _i8, _i8],
-        *[_ai8_2, _ai8, _ai8],
-        *[_ai8, _au4, _ai8, _au4, _i8, _u8, _u8, _u8, _ai8],
-    ),
-    **_OPTIONS,
-)
-def _replicate(
-    n_rounds,
-    arrivals,
-    first,
-    largest,
-    largest_after,
-    busy,
-    capacity,
-    window_start,
-    window_end,
-    failure,
-    service,
-    ceilings,
-    max_attempts,
-    limits,
-    limit_mask,
-    threshold,
-    attempt_bits,
-    wheel,
-    arena,
-    arena_used,
-    jitter_tags,
-    jitter_words,
-    service_tags,
-    service_words,
-    serial,
-    replication,
-    k0,
-    k1,
-    counters,
-):
-    """One replication of one cell; False status GROW leaves the wheel to be laid out anew."""
-    wheel_mask = wheel.shape[0] - 1
-    place_mask = jitter_tags.size - 1
-    attempt_mask = (1 << attempt_bits) - 1
-    serial_bits = serial << ROUND_SHIFT
-
-    pending = 0
-    retries = 0
-    dropped = 0
-    wait_total = 0
-    wait_max = 0
-    late = 0
-    drain = -1
-    peak = largest
-    second_peak = largest_after
-    retries_before_window = 0
-    window_retries = 0
-    next_busy = 0
-    t = 0
-    for phase in range(3):  # before, inside and after the fault window
-        if phase == 0:
-            phase_end = window_start
-        elif phase == 1:
-            phase_end = window_end
-            retries_before_window = retries
-        else:
-            phase_end = n_rounds
-            window_retries = retries - retries_before_window
-        phase_peak = 0
-        while t < phase_end:
-            if pending == 0:
-                if phase == 2 and drain < 0:
-                    drain = t - window_end
-                while busy[next_busy] < t:
-                    next_busy += 1
-                t = np.int64(busy[next_busy])
-                if t >= phase_end:
-                    t = phase_end
-                    break
-            slot = t & wheel_mask
-            base = wheel[slot, W_START]
-            n_due = wheel[slot, W_TAIL] - base
-            wheel[slot, W_TAIL] = base
-            n_calls = n_due + np.int64(arrivals[t])
-            phase_peak = max(phase_peak, n_calls)
-            pending -= n_due
-            n_served = np.int64(capacity[t])
-            i = n_served
-            if failure == np.uint64(0):
-                # Four at a time without a branch: most rounds serve no more, so the loop's end
-                # is predicted.
-                k = 0
-                n_served_retries = min(n_served, n_due)
-                while k < n_served_retries:
-                    for lane in range(4):
-                        wait = t - (arena[base + k + lane] >> ROUND_SHIFT)
-                        wait = wait if k + lane < n_served_retries else 0
-                        wait_total += wait
-                        wait_max = max(wait_max, wait)
-                        late += wait > threshold
-                    k += 4
+        pending = 0
+        retries = 0
+        dropped = 0
+        wait_total = 0
+        wait_max = 0
+        late = 0
+        drain = -1
+        peak = largest
+        second_peak = largest_after
+        retries_before_window = 0
+        window_retries = 0
+        next_busy = 0
+        lone_due = 0
+        due = 0
+        t = 0
+        for phase in range(3):  # before, inside and after the fault window
+            if phase == 0:
+                phase_end = window_start
+            elif phase == 1:
+                phase_end = window_end
+                retries_before_window = retries
             else:
-                i = 0
-            while i < n_calls:
-                is_retry = i < n_due
-                entry = (
-                    arena[base + i]
-                    if is_retry
-                    else ((t << ROUND_SHIFT) | ((first[t] + i - n_due) << attempt_bits))
-                )
-                index = entry & INDEX_MASK
-                if i < n_served:
-                    # drawn only where calls that are served can fail
-                    request = index >> attempt_bits
-                    if is_retry:
-                        arrived = entry >> ROUND_SHIFT
-                        j = request - first[arrived]
-                        attempt = index & attempt_mask
-                        key = ((request - (j & 3)) << attempt_bits) | attempt
-                        place = key & place_mask
-                        if service_tags[place] != (serial_bits | key):
-                            _draw_service(
-                                place,
-                                serial_bits | key,
-                                arrived,
-                                j >> 2,
-                                attempt,
-                                replication,
-                                k0,
-                                k1,
-                                service_tags,
-                                service_words,
+                phase_end = n_rounds
+                window_retries = retries - retries_before_window
+            phase_peak = 0
+            while t < phase_end:
+                if pending == 0:
+                    if phase == 2 and drain < 0:
+                        drain = t - window_end
+                    while busy[U(next_busy)] < t:
+                        next_busy += 1
+                    t = np.int64(busy[U(next_busy)])
+                    if t >= phase_end:
+                        t = phase_end
+                        break
+                elif calls_can_fail and lone_due > t:
+                    # one retry is pending, and nothing else happens before it
+                    while busy[U(next_busy)] < t:
+                        next_busy += 1
+                    t = min(lone_due, np.int64(busy[U(next_busy)]))
+                    if t >= phase_end:
+                        t = phase_end
+                        break
+                slot = U(t & wheel_mask)
+                n_due = np.int64(n_waiting[slot])
+                n_waiting[slot] = 0
+                base = slot << U(room_bits)
+                first_request = np.int64(first[U(t)])
+                n_new = np.int64(first[U(t + 1)]) - first_request
+                n_calls = n_due + n_new
+                n_served = np.int64(capacity[U(t)])
+                phase_peak = max(phase_peak, n_calls)
+                pending -= n_due
+
+                # Retries and new requests have a loop each. One loop over both that chooses the
+                # entry is slower (11.4 instead of 8.0 ns for a retry in degradation), and so are
+                # loops over two or four calls that mask what is not there (13 and 16 ns): a round
+                # has few calls, and an idle lane costs as much as a branch that goes astray.
+                # the budget sees the calls that have run: among retries only their number grows
+                n_allowed = np.int64(limits[U(first_request & limit_mask)]) - retries
+                n_failed = max(n_calls - n_served, 0)
+                dropped_before = dropped
+                for i in range(n_due):
+                    entry = entries[base + U(i)]
+                    if i < n_served:
+                        fails = False
+                        if calls_can_fail:
+                            request = (entry & INDEX_MASK) >> REQUEST_SHIFT
+                            attempt = entry & ATTEMPT_MASK
+                            arrived = entry >> ROUND_SHIFT
+                            j = request - np.int64(first[U(arrived)])
+                            key = (entry & INDEX_MASK) - ((j & 3) << REQUEST_SHIFT)
+                            place = ((request - (j & 3)) & request_mask) | (
+                                (attempt << level_shift) & level_mask
                             )
-                        fails = np.uint64(service_words[4 * place + (j & 3)]) < failure
+                            word = U(service_words[U(8 * place + 2 + (j & 3))])
+                            if _unlikely(service_tags[U(4 * place)] != (serial | key)):
+                                word = _draw_service(
+                                    arrived, j, attempt, place, serial | key,
+                                    replication, k0, k1, service_tags, service_words,
+                                )  # fmt: skip
+                            fails = word < failure
+                            n_failed += np.int64(fails)
                         if not fails:
-                            wait = t - arrived
+                            wait = t - (entry >> ROUND_SHIFT)
                             wait_total += wait
                             wait_max = max(wait_max, wait)
                             late += wait > threshold
-                            i += 1
                             continue
-                    elif np.uint64(service[request]) >= failure:
-                        i += 1
-                        continue
-                i += 1
-                attempt = index & attempt_mask
-                n_retries = retries + min(i, n_due)
-                n_primary = first[t] + max(i - n_due, 0)
-                if attempt + 1 < max_attempts and n_retries <= limits[n_primary & limit_mask]:
-                    block = index >> 2
-                    place = block & place_mask
-                    if jitter_tags[place] != (serial_bits | block):
-                        _draw_jitter(
-                            place,
-                            serial_bits | block,
-                            entry,
-                            first,
-                            attempt_bits,
-                            replication,
-                            k0,
-                            k1,
-                            jitter_tags,
-                            jitter_words,
+                    index = entry & INDEX_MASK
+                    attempt = index & ATTEMPT_MASK
+                    if (attempt < last_attempt) & (i < n_allowed):
+                        block = index >> 2
+                        place = ((entry >> REQUEST_SHIFT) & request_mask) | (
+                            (entry << (level_shift - 2)) & level_mask
                         )
-                    word = np.uint64(jitter_words[4 * place + (index & 3)])
-                    due = t + 1 + np.int64(_mul_high(word, ceilings[attempt]))
-                    due = min(due, n_rounds)
-                    due_slot = due & wheel_mask
-                    tail = wheel[due_slot, W_TAIL]
-                    if tail == wheel[due_slot, W_END]:
-                        if not _grow_slot(due_slot, wheel, arena, arena_used):
-                            return GROW
-                        tail = wheel[due_slot, W_TAIL]
-                    arena[tail] = entry + 1
-                    wheel[due_slot, W_TAIL] = tail + 1
-                    pending += 1
-                else:
-                    dropped += 1
-            retries += n_due
-            t += 1
-        peak = max(peak, phase_peak)
-        if phase == 2:
-            second_peak = max(second_peak, phase_peak)
-    if pending > 0:
-        _empty_slots(wheel)
-    elif drain < 0:
-        drain = n_rounds - window_end
+                        word = U(jitter_words[U(8 * place + 2 + (index & 3))])
+                        if _unlikely(jitter_tags[U(4 * place)] != (serial | block)):
+                            word = _draw_jitter(
+                                entry, place, serial | block, first, replication, k0, k1,
+                                jitter_tags, jitter_words,
+                            )  # fmt: skip
+                        due = t + 1 + np.int64(_mul_high(word, ceilings[U(attempt)]))
+                        if due < n_rounds:
+                            due_slot = U(due & wheel_mask)
+                            n = n_waiting[due_slot]
+                            if _unlikely(n == room):
+                                return GROW
+                            entries[(due_slot << U(room_bits)) + U(n)] = entry + 1
+                            n_waiting[due_slot] = n + 1
+                    else:
+                        dropped += 1
+                retries += n_due
 
-    requests = first[n_rounds]
-    window_requests = first[window_end] - first[window_start]
-    has_after = window_start < window_end < n_rounds
-    counters[REQUEST_COUNT] = requests
-    counters[WINDOW_REQUESTS] = window_requests
-    counters[CALLS] = requests + retries
-    counters[PRIMARY] = requests
-    counters[RETRIES] = retries
-    counters[SUCCESSFUL] = requests - dropped - pending
-    counters[DROPPED] = dropped
-    counters[IN_FLIGHT] = pending
-    counters[PEAK] = peak
-    counters[WINDOW_CALLS] = window_requests + window_retries
-    counters[SECOND_PEAK] = second_peak if has_after else UNDEFINED
-    counters[WAIT_TOTAL] = wait_total
-    counters[WAIT_MAX] = wait_max
-    counters[LATE] = late
-    counters[DRAIN] = drain if has_after else UNDEFINED
-    return DONE
+                j = max(n_served - n_due, 0)
+                if calls_can_fail:
+                    # in a round without a mark a new request fails only for want of capacity
+                    marks = np.int64(flags[U(p), U(t)])
+                    j = 0 if marks != 0 else j
+                while j < n_new:
+                    if calls_can_fail and n_due + j < n_served:
+                        if j < 4:
+                            word = failure if not (marks >> j) & 1 else U(0)
+                        else:
+                            key = (first_request + j - (j & 3)) << REQUEST_SHIFT
+                            place = (first_request + j - (j & 3)) & request_mask
+                            word = U(service_words[U(8 * place + 2 + (j & 3))])
+                            if service_tags[U(4 * place)] != (serial | key):
+                                word = _draw_service(
+                                    t, j, 0, place, serial | key,
+                                    replication, k0, k1, service_tags, service_words,
+                                )  # fmt: skip
+                        if word >= failure:
+                            j += 1
+                            continue
+                        n_failed += 1
+                    n_primary = first_request + j + 1
+                    if (last_attempt > 0) & (retries <= limits[U(n_primary & limit_mask)]):
+                        entry = (t << ROUND_SHIFT) | ((first_request + j) << REQUEST_SHIFT)
+                        block = (entry & INDEX_MASK) >> 2
+                        place = (first_request + j) & request_mask
+                        word = U(jitter_words[U(8 * place + 2)])
+                        if _unlikely(jitter_tags[U(4 * place)] != (serial | block)):
+                            word = _draw_jitter(
+                                entry, place, serial | block, first, replication, k0, k1,
+                                jitter_tags, jitter_words,
+                            )  # fmt: skip
+                        due = t + 1 + np.int64(_mul_high(word, ceilings[U(0)]))
+                        if due < n_rounds:
+                            due_slot = U(due & wheel_mask)
+                            n = n_waiting[due_slot]
+                            if _unlikely(n == room):
+                                return GROW
+                            entries[(due_slot << U(room_bits)) + U(n)] = entry + 1
+                            n_waiting[due_slot] = n + 1
+                    else:
+                        dropped += 1
+                    j += 1
+                n_again = n_failed - (dropped - dropped_before)
+                if calls_can_fail and n_due + n_again > 0:
+                    lone_due = due if (pending == 0) & (n_again == 1) else 0
+                pending += n_again
+                t += 1
+            peak = max(peak, phase_peak)
+            if phase == 2:
+                second_peak = max(second_peak, phase_peak)
+        if pending == 0 and drain < 0:
+            drain = n_rounds - window_end
+
+        row = counters[r, c]
+        requests = np.int64(first[n_rounds])
+        window_requests = np.int64(first[window_end]) - np.int64(first[window_start])
+        has_after = window_start < window_end < n_rounds
+        row[REQUEST_COUNT] = requests
+        row[WINDOW_REQUESTS] = window_requests
+        row[CALLS] = requests + retries
+        row[PRIMARY] = requests
+        row[RETRIES] = retries
+        row[SUCCESSFUL] = requests - dropped - pending
+        row[DROPPED] = dropped
+        row[IN_FLIGHT] = pending
+        row[PEAK] = peak
+        row[WINDOW_CALLS] = window_requests + window_retries
+        row[SECOND_PEAK] = second_peak if has_after else UNDEFINED
+        row[WAIT_TOTAL] = wait_total
+        row[WAIT_MAX] = wait_max
+        row[LATE] = late
+        row[DRAIN] = drain if has_after else UNDEFINED
+        return DONE
+
+    return replicate
+
+
+_replicate_sure = _make_replicate(False)
+_replicate_failing = _make_replicate(True)
 
 
 @njit(
     types.UniTuple(_i8, 2)(
-        *[_i8, _au8, _au2, _ai4_2, _ai8_2, _ai8_2, _au8_2, _ai4_2],
-        *[_ai8, _u8, _u8, _i8, _i8, _i8, _i8, _i8, _ai8_3, _i8],
+        *[_i8, _au8, _au2, _ai4_2, _ai8_2, _ai8_2, _au8_2, _ai4_2, _ai8, _u8, _u8, _i8, _i8, _i8],
+        *[_au8, _ai4, _ai4, _au4_2, _au1_2, _au8_2, _ai4_2, _ai8, _ai4_2, _au4_2],
+        *[_ai4, _ai8, _i8, _ai8, _au4, _ai8, _au4, _ai8_3, _i8],
     ),
     nogil=True,
     **_OPTIONS,
 )
-def simulate_philox(
-    n_rounds,
-    thresholds,
-    guide,
-    capacities,
-    profiles,
-    cells,
-    ceilings,
-    limits,
-    replications,
-    k0,
-    k1,
-    n_requests,
-    attempt_bits,
-    wheel_size,
-    slot_room,
-    arena_size,
-    counters,
-    start,
-):
-    """Fill the rows of a block of cells that share their traffic, replication by replication.
-
-    Parameters
-    ----------
-    n_rounds : int64
-        Length of a replication, the same for all cells.
-    thresholds, guide : ndarray of uint64, shape (K,), and of uint16, shape (4096,)
-        Arrivals by inversion, `model.arrival_thresholds`.
-    capacities : ndarray of int32, shape (P, T)
-        Calls served in each round, a row for each profile.
-    profiles : ndarray of int64, shape (P, N_PROFILE_COLUMNS)
-        Fault window and failure threshold of each profile.
-    cells : ndarray of int64, shape (C, N_CELL_COLUMNS)
-        For each cell the rows of the other tables that are its own, and its scalars.
-    ceilings : ndarray of uint64, shape (B, A)
-        Backoff ceiling after each attempt, in 2**-32 rounds.
-    limits : ndarray of int32, shape (L, n_requests + 1)
-        Most retries that a budget allows, by the number of primary calls.
-    replications : ndarray of int64, shape (R,)
-        Replication indices, 0 <= r < 2**32.
-    k0, k1 : uint64
-        Low and high half of the experiment's seed.
-    n_requests : int64
-        Room for the requests of a replication.
-    attempt_bits : int64
-        Bits for the attempt in an entry; at least 2, and 2**bits >= every `max_attempts`.
-    wheel_size, slot_room, arena_size : int64
-        Slots of the wheel (a power of two), entries a slot has room for at first, and entries
-        of the arena in all.
-    counters : ndarray of int64, shape (R, C, N_COUNTERS)
-        Output, overwritten from row `start` on.
-    start : int64
-        First of the R * C rows to fill: 0, or the row that a GROW named.
-
-    Returns
-    -------
-    status, row : int64
-        DONE; or GROW or REQUESTS and the row at which it happened.
-    """
+def _simulate_philox(
+    n_rounds, thresholds, guide, capacities, profiles, cells, ceilings, limits,
+    replications, k0, k1, n_requests, ahead_start, ahead_end,
+    uniforms, arrivals, first, first_service, flags, flag_words, busy, largest_after,
+    listed, drawn,
+    n_waiting, entries, room_bits,
+    jitter_tags, jitter_words, service_tags, service_words, counters, start,
+):  # fmt: skip
     n_cells = cells.shape[0]
-    n_profiles = profiles.shape[0]
-    n_blocks = (n_rounds + 1) >> 1
-    n_padded = (n_rounds + 7) & ~7
-    uniforms = np.empty(2 * n_blocks, np.uint64)
-    arrivals = np.zeros(n_padded, np.int32)
-    first = np.empty(n_rounds + 1, np.int64)
-    flags = np.zeros(n_padded, np.uint8)
-    flag_words = flags.view(np.uint64)
-    busy = np.empty((n_profiles, n_rounds + 9), np.int32)
-    largest_after = np.empty(n_profiles, np.int64)
-    any_failure = False
-    for p in range(n_profiles):
-        any_failure |= profiles[p, P_FAILURE] > 0
-    n_service = n_requests if any_failure else 0
-    service = np.empty(n_service + 4, np.uint32)
-    block_round = np.empty(n_service + 1, np.int32)
-    block_quad = np.empty(n_service + 1, np.int32)
-    block_first = np.empty(n_service + 1, np.int64)
-    block_words = np.empty(4 * n_service + 4, np.uint32)
-    n_places = 1 << CACHE_BITS
-    jitter_tags = np.zeros(n_places, np.int64)
-    jitter_words = np.empty(4 * n_places, np.uint32)
-    service_tags = np.zeros(n_places if any_failure else 1, np.int64)
-    service_words = np.empty(4 * service_tags.size, np.uint32)
-    wheel = np.empty((wheel_size, 3), np.int64)
-    arena = np.zeros(arena_size, np.int64)
-    arena_used = np.empty(1, np.int64)
-    arena_used[0] = wheel_size * slot_room
-    _lay_out_slots(wheel, slot_room)
-
     for r in range(start // n_cells, replications.size):
-        replication = np.uint64(replications[r])
-        largest = 0
+        replication = U(replications[r])
         if thresholds.size > 0:
-            _fill_arrival_uniforms(uniforms, n_blocks, replication, k0, k1)
-            largest = _invert_arrivals(uniforms, n_rounds, thresholds, guide, arrivals, first)
-        else:
-            first[:] = 0
-        if first[n_rounds] > n_requests:
-            return REQUESTS, r * n_cells
-        if any_failure:
-            _fill_first_service(
-                arrivals,
-                first,
-                n_rounds,
-                service,
-                block_round,
-                block_quad,
-                block_first,
-                block_words,
-                replication,
-                k0,
-                k1,
-            )
-        for p in range(n_profiles):
+            _fill_arrival_uniforms(uniforms, uniforms.size >> 1, replication, k0, k1)
+            n = _invert_arrivals(uniforms, n_rounds, thresholds, guide, arrivals, first)
+            if n > n_requests:
+                return REQUESTS, r * n_cells
+        if first_service.shape[1] > 0:
+            _fill_first_service(first_service, n_rounds, replication, k0, k1)
+        for p in range(profiles.shape[0]):
             _list_busy_rounds(
-                arrivals,
-                first,
-                n_rounds,
-                capacities[p],
-                np.uint64(profiles[p, P_FAILURE]),
-                service,
-                flags,
-                flag_words,
-                busy[p],
-            )
+                p, arrivals, n_rounds, capacities, U(profiles[p, P_FAILURE]), first_service,
+                flags, flag_words, busy,
+            )  # fmt: skip
             after = np.int32(0)
             for t in range(profiles[p, P_WINDOW_END], n_rounds):
                 after = max(after, arrivals[t])
             largest_after[p] = np.int64(after)
-        for c in range(n_cells):
-            if r * n_cells + c < start:
-                continue
+        if ahead_start < ahead_end:
+            _draw_window_jitter(
+                ahead_start, ahead_end, arrivals, first, (r + 1) << ROUND_SHIFT,
+                replication, k0, k1, listed, drawn, jitter_tags, jitter_words,
+            )  # fmt: skip
+        largest = np.int32(0)
+        for t in range(n_rounds):
+            largest = max(largest, arrivals[t])
+        for c in range(max(start - r * n_cells, 0), n_cells):
             p = cells[c, C_PROFILE]
-            status = _replicate(
-                n_rounds,
-                arrivals,
-                first,
-                largest,
-                largest_after[p],
-                busy[p],
-                capacities[p],
-                profiles[p, P_WINDOW_START],
-                profiles[p, P_WINDOW_END],
-                np.uint64(profiles[p, P_FAILURE]),
-                service,
-                ceilings[cells[c, C_CEILINGS]],
-                cells[c, C_MAX_ATTEMPTS],
-                limits[cells[c, C_LIMITS]],
-                cells[c, C_LIMIT_MASK],
-                cells[c, C_THRESHOLD],
-                attempt_bits,
-                wheel,
-                arena,
-                arena_used,
-                jitter_tags,
-                jitter_words,
-                service_tags,
-                service_words,
-                r + 1,
-                replication,
-                k0,
-                k1,
-                counters[r, c],
-            )
+            arguments = (
+                n_rounds, first, np.int64(largest), largest_after[p], p, busy, flags, capacities,
+                profiles[p, P_WINDOW_START], profiles[p, P_WINDOW_END],
+                U(profiles[p, P_FAILURE]), first_service,
+                ceilings, cells[c, C_CEILINGS], cells[c, C_MAX_ATTEMPTS], limits,
+                cells[c, C_LIMITS], cells[c, C_LIMIT_MASK], cells[c, C_THRESHOLD],
+                n_waiting, entries, room_bits, jitter_tags, jitter_words, service_tags,
+                service_words, r + 1, replication, k0, k1, counters, r, c,
+            )  # fmt: skip
+            if profiles[p, P_FAILURE] > 0:
+                status = _replicate_failing(*arguments)
+            else:
+                status = _replicate_sure(*arguments)
             if status != DONE:
                 return status, r * n_cells + c
     return DONE, replications.size * n_cells
+
+
+def simulate_philox(
+    tables: CellTables,
+    replications: NDArray[np.int64],
+    seed: int,
+    room_bits: int,
+    counters: NDArray[np.int64],
+    start: int,
+) -> tuple[int, int]:
+    """Fill the rows of a block of cells that share their traffic, replication by replication.
+
+    Parameters
+    ----------
+    tables : CellTables
+        C cells.
+    replications : ndarray of int64, shape (R,)
+        Replication indices, 0 <= r < 2**32.
+    seed : int
+        The experiment's seed, 0 <= seed < 2**64.
+    room_bits : int
+        log2 of the entries that a slot of the wheel has room for.
+    counters : ndarray of int64, shape (R, C, N_COUNTERS)
+        Output, overwritten from row `start` on.
+    start : int
+        First of the R * C rows to fill: 0, or the row that a GROW named.
+
+    Returns
+    -------
+    status, row : int
+        DONE; or GROW or REQUESTS and the row at which it happened. The rows before it stand.
+    """
+    n_rounds, n_profiles = tables.n_rounds, len(tables.profiles)
+    n_padded = (n_rounds + 7) & ~7
+    any_failure = bool((tables.profiles[:, P_FAILURE] > 0).any())
+    # blocks of draws of as many requests as a replication has, or as fit in 8 MB
+    places = LEVELS << min(max(tables.n_requests.bit_length(), 4), 15)
+    flags = np.zeros((n_profiles, n_padded), np.uint8)
+    jitter = np.zeros(4 * places, np.int64)
+    service = np.zeros(4 * places if any_failure else 4 * LEVELS, np.int64)
+    status, row = _simulate_philox(
+        n_rounds,
+        tables.thresholds,
+        tables.guide,
+        tables.capacities,
+        tables.profiles,
+        tables.scalars,
+        tables.ceilings,
+        tables.limits,
+        replications,
+        U(seed & 0xFFFFFFFF),
+        U(seed >> 32),
+        tables.n_requests,
+        *tables.ahead,
+        # what is made anew for each replication
+        np.empty(2 * ((n_rounds + 1) >> 1), np.uint64),
+        np.zeros(n_padded, np.int32),
+        np.zeros(n_rounds + 1, np.int32),
+        np.empty((4, n_rounds if any_failure else 0), np.uint32),
+        flags,
+        flags.view(np.uint64),
+        np.empty((n_profiles, n_padded + 1), np.int32),
+        np.empty(n_profiles, np.int64),
+        np.empty((2, tables.n_requests + 4), np.int32),
+        np.empty((4, tables.n_requests), np.uint32),
+        # the wheel
+        np.zeros(tables.wheel_size, np.int32),
+        np.empty(tables.wheel_size << room_bits, np.int64),
+        room_bits,
+        # draws that are remembered: tags and words lie in the same memory
+        jitter,
+        jitter.view(np.uint32),
+        service,
+        service.view(np.uint32),
+        counters,
+        start,
+    )
+    return int(status), int(row)
 
 
 # --- the lesson's own generator ------------------------------------------------------------------
@@ -791,36 +832,20 @@ def simulate_philox(
 
 @njit(
     _i8(
-        *[_i8, types.float64, _ai4, _i8, _i8, _i8, types.float64],
-        *[_af8, _i8, _ai4, _i8, _i8, _i8, _i8],
-        *[_ai8_2, _ai8, _ai8, _i8, _ai8],
+        *[_i8, types.float64, _ai4_2, _i8, _i8, _i8, _i8, types.float64],
+        *[_af8_2, _i8, _i8, _ai4_2, _i8, _i8, _i8, _i8],
+        *[_ai4, _ai8, _i8, _i8, _ai8_3, _i8, _i8],
     ),
     **_OPTIONS,
 )
 def _replicate_lesson(
-    n_rounds,
-    exp_rate,
-    capacity,
-    window_start,
-    window_end,
-    service_drawn,
-    failure_rate,
-    ceilings,
-    max_attempts,
-    limits,
-    limit_mask,
-    threshold,
-    attempt_bits,
-    n_requests,
-    wheel,
-    arena,
-    arena_used,
-    seed,
-    counters,
-):
-    wheel_mask = wheel.shape[0] - 1
-    attempt_mask = (1 << attempt_bits) - 1
-    counters[:] = 0
+    n_rounds, exp_rate, capacities, p, window_start, window_end, service_drawn, failure_rate,
+    ceilings, b, max_attempts, limits, m, limit_mask, threshold, n_requests,
+    n_waiting, entries, room_bits, seed, counters, r, c,
+):  # fmt: skip
+    wheel_mask = n_waiting.size - 1
+    row = counters[r, c]
+    row[:] = 0
     state = seed
     pending = 0
     requests = 0
@@ -841,25 +866,24 @@ def _replicate_lesson(
         if requests + n_new > n_requests:
             return REQUESTS
         slot = t & wheel_mask
-        base = wheel[slot, W_START]
-        n_due = wheel[slot, W_TAIL] - base
-        wheel[slot, W_TAIL] = base
+        n_due = np.int64(n_waiting[slot])
+        n_waiting[slot] = 0
         pending -= n_due
         n_calls = n_due + n_new
-        counters[PEAK] = max(counters[PEAK], n_calls)
+        row[PEAK] = max(row[PEAK], n_calls)
         if window_start <= t < window_end:
-            counters[WINDOW_CALLS] += n_calls
-            counters[WINDOW_REQUESTS] += n_new
+            row[WINDOW_CALLS] += n_calls
+            row[WINDOW_REQUESTS] += n_new
         if t >= window_end:
             second_peak = max(second_peak, n_calls)
         for i in range(n_calls):
             if i < n_due:
-                entry = arena[base + i]
+                entry = entries[(slot << room_bits) + i]
                 retries += 1
             else:
-                entry = (t << ROUND_SHIFT) | (requests << attempt_bits)
+                entry = (t << ROUND_SHIFT) | (requests << REQUEST_SHIFT)
                 requests += 1
-            if i < capacity[t]:
+            if i < capacities[p, t]:
                 success = True
                 # Lesson: the draw is made in every cell without a fault window, and only there
                 if service_drawn:
@@ -867,119 +891,98 @@ def _replicate_lesson(
                     success = state / _MINSTD_M >= failure_rate
                 if success:
                     wait = t - (entry >> ROUND_SHIFT)
-                    counters[SUCCESSFUL] += 1
-                    counters[WAIT_TOTAL] += wait
-                    counters[WAIT_MAX] = max(counters[WAIT_MAX], wait)
-                    counters[LATE] += wait > threshold
+                    row[SUCCESSFUL] += 1
+                    row[WAIT_TOTAL] += wait
+                    row[WAIT_MAX] = max(row[WAIT_MAX], wait)
+                    row[LATE] += wait > threshold
                     continue
-            attempt = entry & attempt_mask
-            if attempt + 1 >= max_attempts or retries > limits[requests & limit_mask]:
-                counters[DROPPED] += 1
+            attempt = entry & ATTEMPT_MASK
+            if attempt + 1 >= max_attempts or retries > limits[m, requests & limit_mask]:
+                row[DROPPED] += 1
                 continue
             state = (state * _MINSTD_A) % _MINSTD_M
-            due = t + 1 + np.int64(np.floor(state / _MINSTD_M * ceilings[attempt]))
-            due_slot = min(due, n_rounds) & wheel_mask
-            tail = wheel[due_slot, W_TAIL]
-            if tail == wheel[due_slot, W_END]:
-                if not _grow_slot(due_slot, wheel, arena, arena_used):
-                    return GROW
-                tail = wheel[due_slot, W_TAIL]
-            arena[tail] = entry + 1
-            wheel[due_slot, W_TAIL] = tail + 1
+            due = t + 1 + np.int64(np.floor(state / _MINSTD_M * ceilings[b, attempt]))
             pending += 1
-    if pending > 0:
-        _empty_slots(wheel)
-    elif drain < 0:
+            if due < n_rounds:
+                due_slot = due & wheel_mask
+                n = np.int64(n_waiting[due_slot])
+                if n == 1 << room_bits:
+                    return GROW
+                entries[(due_slot << room_bits) + n] = entry + 1
+                n_waiting[due_slot] = n + 1
+    if pending == 0 and drain < 0:
         drain = n_rounds - window_end
     has_after = window_start < window_end < n_rounds
-    counters[REQUEST_COUNT] = requests
-    counters[CALLS] = requests + retries
-    counters[PRIMARY] = requests
-    counters[RETRIES] = retries
-    counters[IN_FLIGHT] = pending
-    counters[SECOND_PEAK] = second_peak if has_after else UNDEFINED
-    counters[DRAIN] = drain if has_after else UNDEFINED
+    row[REQUEST_COUNT] = requests
+    row[CALLS] = requests + retries
+    row[PRIMARY] = requests
+    row[RETRIES] = retries
+    row[IN_FLIGHT] = pending
+    row[SECOND_PEAK] = second_peak if has_after else UNDEFINED
+    row[DRAIN] = drain if has_after else UNDEFINED
     return DONE
 
 
 @njit(
     types.UniTuple(_i8, 2)(
-        *[_i8, types.float64, types.float64, _i8, _ai4_2, _ai8_2, _ai8_2, types.float64[:, ::1]],
-        *[_ai4_2, _ai8, _i8, _i8, _i8, _i8, _i8, _ai8_3, _i8],
+        *[_i8, types.float64, types.float64, _i8, _ai4_2, _ai8_2, _ai8_2, _af8_2, _ai4_2],
+        *[_ai8, _i8, _ai4, _ai8, _i8, _ai8_3, _i8],
     ),
     nogil=True,
     **_OPTIONS,
 )
-def simulate_lesson(
-    n_rounds,
-    exp_rate,
-    failure_rate,
-    service_drawn,
-    capacities,
-    profiles,
-    cells,
-    ceilings,
-    limits,
-    seeds,
-    n_requests,
-    attempt_bits,
-    wheel_size,
-    slot_room,
-    arena_size,
-    counters,
-    start,
-):
-    """Fill the rows of a block of cells, each with the lesson's stream from its own seed.
-
-    Parameters are those of `simulate_philox`, but for these.
-
-    Parameters
-    ----------
-    exp_rate : float64
-        exp(-arrivals per round), made outside: compilers differ in its last bit.
-    failure_rate : float64
-        Probability that a served call fails, the same for all cells of the block.
-    service_drawn : int64
-        1 where the lesson draws it: in cells without a fault window.
-    ceilings : ndarray of float64, shape (B, A)
-        Backoff ceiling after each attempt, in rounds.
-    seeds : ndarray of int64, shape (R,)
-        States from which the streams start, 1 <= seed < 2**31 - 1.
-    """
+def _simulate_lesson(
+    n_rounds, exp_rate, failure_rate, service_drawn, capacities, profiles, cells, ceilings, limits,
+    seeds, n_requests, n_waiting, entries, room_bits, counters, start,
+):  # fmt: skip
     n_cells = cells.shape[0]
-    wheel = np.empty((wheel_size, 3), np.int64)
-    arena = np.zeros(arena_size, np.int64)
-    arena_used = np.empty(1, np.int64)
-    arena_used[0] = wheel_size * slot_room
-    _lay_out_slots(wheel, slot_room)
     for row in range(start, seeds.size * n_cells):
         r = row // n_cells
         c = row % n_cells
         p = cells[c, C_PROFILE]
         status = _replicate_lesson(
-            n_rounds,
-            exp_rate,
-            capacities[p],
-            profiles[p, P_WINDOW_START],
-            profiles[p, P_WINDOW_END],
-            service_drawn,
-            failure_rate,
-            ceilings[cells[c, C_CEILINGS]],
-            cells[c, C_MAX_ATTEMPTS],
-            limits[cells[c, C_LIMITS]],
-            cells[c, C_LIMIT_MASK],
-            cells[c, C_THRESHOLD],
-            attempt_bits,
-            n_requests,
-            wheel,
-            arena,
-            arena_used,
-            seeds[r],
-            counters[r, c],
-        )
+            n_rounds, exp_rate, capacities, p, profiles[p, P_WINDOW_START],
+            profiles[p, P_WINDOW_END], service_drawn, failure_rate,
+            ceilings, cells[c, C_CEILINGS], cells[c, C_MAX_ATTEMPTS],
+            limits, cells[c, C_LIMITS], cells[c, C_LIMIT_MASK], cells[c, C_THRESHOLD],
+            n_requests, n_waiting, entries, room_bits, seeds[r], counters, r, c,
+        )  # fmt: skip
         if status != DONE:
             return status, row
     return DONE, seeds.size * n_cells
+
+
+def simulate_lesson(
+    tables: CellTables,
+    seeds: NDArray[np.int64],
+    room_bits: int,
+    counters: NDArray[np.int64],
+    start: int,
+) -> tuple[int, int]:
+    """Fill the rows of a block of cells, each with the lesson's stream from its own seed.
+
+    Parameters and returns are those of `simulate_philox`, with `seeds` in place of replications:
+    the states from which the streams start, 1 <= seed < 2**31 - 1.
+    """
+    status, row = _simulate_lesson(
+        tables.n_rounds,
+        tables.exp_rate,
+        tables.failure_rate,
+        int(tables.service_drawn),
+        tables.capacities,
+        tables.profiles,
+        tables.scalars,
+        tables.ceilings,
+        tables.limits,
+        seeds,
+        tables.n_requests,
+        np.zeros(tables.wheel_size, np.int32),
+        np.empty(tables.wheel_size << room_bits, np.int64),
+        room_bits,
+        counters,
+        start,
+    )
+    return int(status), int(row)
 
 
 _config.CACHE_DIR = _numba_cache_dir

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second, which `--help` does not ha
     import numpy as np
     from numpy.typing import NDArray
 
+    from mc.kernel import CellTables
+
 Generator = Literal["philox", "lesson"]
 Kind = Literal["int", "float", "tries", "budget"]
 
@@ -354,41 +356,6 @@ def check_together(parameters: Mapping[str, Any]) -> list[str]:
 # --- the tables the kernel reads -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CellTables:
-    """What the kernel reads of C cells that share their traffic; axes as in `kernel.py`.
-
-    Attributes
-    ----------
-    capacities : ndarray of int32, shape (P, T)
-        Calls served in each round, a row for each profile (capacity, window, failure rate).
-    profiles : ndarray of int64, shape (P, 3)
-        First round of the window, the round after its last, failure threshold.
-    scalars : ndarray of int64, shape (C, 6)
-        Row of `profiles`, row of `ceilings`, max_attempts, row of `limits`, mask of the index
-        into `limits` (0 without a budget, so that its one large entry is read), threshold.
-    ceilings : ndarray, shape (B, A)
-        Backoff ceiling after each attempt: uint64 in 2**-32 rounds (`philox`), float64 in
-        rounds (`lesson`).
-    limits : ndarray of int32, shape (L, n_requests + 1)
-        Most retries that a budget allows, by the number of primary calls.
-    n_requests : int
-        Room for requests: Poisson with the expected mean exceeds it less than once in 10**30.
-    attempt_bits, wheel_size, slot_room : int
-        Layout of the kernel's entries and of its timing wheel.
-    """
-
-    capacities: NDArray[np.int32]
-    profiles: NDArray[np.int64]
-    scalars: NDArray[np.int64]
-    ceilings: NDArray[Any]
-    limits: NDArray[np.int32]
-    n_requests: int
-    attempt_bits: int
-    wheel_size: int
-    slot_room: int
-
-
 def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
     """What two cells must have in common to stand in one block of the kernel."""
     shared = (cell.rounds, cell.rate_per_round)
@@ -413,6 +380,8 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     CellTables
     """
     import numpy as np
+
+    from mc.kernel import CellTables
 
     n_rounds = cells[0].rounds
     n_requests = _room_for_requests(cells[0])
@@ -463,18 +432,41 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
         math.ceil(cell.ceiling(cell.max_attempts - 2)) if cell.max_attempts > 1 else 1
         for cell in cells
     )
-    wheel_size = 1 << min(max(longest, 1), n_rounds).bit_length()
+    rate = cells[0].rate_per_round
+    thresholds, guide = arrival_thresholds(rate if exact else 0.0)
     return CellTables(
+        n_rounds=n_rounds,
+        thresholds=thresholds,
+        guide=guide,
+        exp_rate=math.exp(-rate),
+        failure_rate=cells[0].failure_rate,
+        service_drawn=cells[0].fault_rounds == 0,
         capacities=capacities,
         profiles=profiles,
         scalars=scalars,
         ceilings=ceilings,
         limits=limits,
         n_requests=n_requests,
-        attempt_bits=max(2, (most_attempts - 1).bit_length()),
-        wheel_size=wheel_size,
-        slot_room=16 if wheel_size <= 256 else 4,
+        ahead=_rounds_drawn_ahead(cells),
+        wheel_size=1 << min(max(longest, 1), n_rounds).bit_length(),
     )
+
+
+def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
+    """The fault windows in which less is served than arrives, taken together; (0, 0) if none.
+
+    Only speed depends on it. More requests than the kernel remembers are not worth it.
+    """
+    windows = [
+        (min(cell.fault_start, cell.rounds), min(cell.fault_start + cell.fault_rounds, cell.rounds))
+        for cell in cells
+        if cell.max_attempts > 1 and cell.fault_capacity < 2 * cell.rate_per_round
+    ]
+    windows = [(start, end) for start, end in windows if start < end]
+    if not windows:
+        return 0, 0
+    start, end = min(start for start, _ in windows), max(end for _, end in windows)
+    return (start, end) if (end - start) * cells[0].rate_per_round < 4096 else (0, 0)
 
 
 def _room_for_requests(cell: Cell) -> int:

@@ -25,7 +25,8 @@ import polars as pl
 from mc import experiment as experiments
 from mc import kernel, model, store
 from mc.experiment import Experiment
-from mc.model import COUNTERS, Cell, CellTables, Generator
+from mc.kernel import CellTables
+from mc.model import COUNTERS, Cell, Generator
 from mc.store import Results
 
 if TYPE_CHECKING:
@@ -116,32 +117,19 @@ def simulate_block(block: Block, indices: NDArray[np.int64], seed: int) -> NDArr
         a fault of the machine.
     """
     tables = block.tables
-    cell = block.cells[0]
     counters = np.empty((indices.size, len(block.cells), kernel.N_COUNTERS), np.int64)
-    arena_size = 2 * tables.wheel_size * tables.slot_room + kernel.PAD
+    room_bits = 4
     row = 0
     while True:
-        layout = (tables.wheel_size, tables.slot_room, arena_size)
         if block.generator == "philox":
-            thresholds, guide = model.arrival_thresholds(cell.rate_per_round)
-            key = (np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32))
-            status, row = kernel.simulate_philox(
-                *(cell.rounds, thresholds, guide, tables.capacities, tables.profiles),
-                *(tables.scalars, tables.ceilings, tables.limits, indices, *key),
-                *(tables.n_requests, tables.attempt_bits, *layout, counters, row),
-            )
+            status, row = kernel.simulate_philox(tables, indices, seed, room_bits, counters, row)
         else:
-            status, row = kernel.simulate_lesson(
-                *(cell.rounds, math.exp(-cell.rate_per_round), cell.failure_rate),
-                *(int(cell.fault_rounds == 0), tables.capacities, tables.profiles),
-                *(tables.scalars, tables.ceilings, tables.limits, indices),
-                *(tables.n_requests, tables.attempt_bits, *layout, counters, row),
-            )
+            status, row = kernel.simulate_lesson(tables, indices, room_bits, counters, row)
         if status == kernel.DONE:
             return counters
         if status != kernel.GROW:
-            raise RuntimeError(f"status {status} from the kernel at row {row}: {cell}")
-        arena_size *= 2
+            raise RuntimeError(f"status {status} from the kernel at row {row}: {block.cells[0]}")
+        room_bits += 1
 
 
 def lesson_seeds(seed: int, n: int) -> list[int]:

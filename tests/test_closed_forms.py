@@ -1,8 +1,8 @@
 """What can be computed without simulating, against 20,000 replications under philox.
 
 A statistic z passes at |z| <= 5: where the formula is right, a fresh seed would break one check
-in 1.7 million (two-sided normal tail, 5.7e-7), and any of the some 70 checks of this file once in
-25,000 seeds. The seed is fixed, so nothing flakes. Normal tails are a fair approximation: each z
+in 1.7 million (two-sided normal tail, 5.7e-7), and any of the some 80 checks of this file once in
+20,000 seeds. The seed is fixed, so nothing flakes. Normal tails are a fair approximation: each z
 is of a mean, variance or share over 20,000 independent replications; counts of rare events are
 compared only where at least 30 are expected.
 
