@@ -1,0 +1,167 @@
+"""How long a replication takes; not part of the test run.
+
+``pytest -s tests/benchmarks`` runs it. Every figure is the fastest of several rounds, and what is
+claimed of it is a ratio to another figure of the same run: machines differ, and share their cores.
+The table at the end is the README's. Where Node and the lesson's program are at hand, LESSON_TIMER
+may name a command that times the program and ends its output with ``<number> us/seed`` for the
+fifteen cells together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import Parameters, philox_draws
+from oracle import simulate as simulate_oracle
+
+import mc
+from mc import runner
+from mc.model import Cell, Generator
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "healthy": {"failure_rate": 0.025},
+    "outage": {"fault_rounds": 100},
+    "degradation": {"fault_rounds": 1000, "fault_capacity": 1},
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "1": {},
+    "3": {"tries": (3,)},
+    "9": {"tries": (3, 3)},
+    "27": {"tries": (3, 3, 3)},
+    "27, budget 0.3": {"tries": (3, 3, 3), "budget": 0.3},
+}
+LESSON = {
+    f"{scenario}, {policy}": Cell(**SCENARIOS[scenario], **POLICIES[policy])
+    for scenario, policy in itertools.product(SCENARIOS, POLICIES)
+}
+GRID = list(itertools.product((4, 8, 12, 16, 24, 32, 48, 64, 96, 128), (1, 2, 3, 4)))
+"""Cap and base of forty cells that share their traffic."""
+
+table: list[tuple[str, float, str]] = []
+"""What a figure is of, the figure, its unit."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _print_table() -> Iterator[None]:
+    yield
+    print()
+    figures = {name: value for name, value, _ in table}
+    for name, value, unit in table:
+        print(f"{name:<52} {value:>10.2f} {unit}")
+    together = figures.get("15 lesson cells together")
+    for name in ("15 lesson cells, plain Python", "15 lesson cells, the lesson's program"):
+        if together and name in figures:
+            print(f"{name} / together: {figures[name] / together:.0f} times")
+
+
+def block_of(cells: Sequence[Cell], generator: Generator = "philox") -> runner.Block:
+    (block,) = runner.plan_blocks(dict(enumerate(cells)), generator)
+    return block
+
+
+def fastest_us(
+    benchmark: Any, cells: Sequence[Cell], n: int, generator: Generator = "philox"
+) -> float:
+    """Microseconds for one replication of all cells, in one thread."""
+    block, indices = block_of(cells, generator), np.arange(1, n + 1)
+    benchmark.pedantic(runner.simulate_block, args=(block, indices, 1), rounds=5, warmup_rounds=1)
+    return float(benchmark.stats.stats.min) / n * 1e6
+
+
+@pytest.mark.parametrize("name", LESSON)
+def test_one_lesson_cell_alone(benchmark: Any, name: str) -> None:
+    table.append(
+        (f"{name} attempts alone", fastest_us(benchmark, [LESSON[name]], 500), "us/replication")
+    )
+
+
+def test_the_lesson_cells_together(benchmark: Any) -> None:
+    us = fastest_us(benchmark, list(LESSON.values()), 500)
+    table.append(("15 lesson cells together", us, "us/replication"))
+
+
+def test_the_lesson_generator(benchmark: Any) -> None:
+    faults = [cell for cell in LESSON.values() if cell.fault_rounds > 0]
+    us = fastest_us(benchmark, faults, 100, "lesson")
+    table.append(("10 lesson cells with a fault, generator lesson", us, "us/replication"))
+
+
+def test_the_oracle_in_plain_python(benchmark: Any) -> None:
+    cells = [Parameters(**cell.parameters) for cell in LESSON.values()]
+
+    def run() -> None:
+        for cell in cells:
+            simulate_oracle(cell, philox_draws(cell, 1, 0))
+
+    benchmark.pedantic(run, rounds=2)
+    us = float(benchmark.stats.stats.min) * 1e6
+    table.append(("15 lesson cells, plain Python", us, "us/replication"))
+
+
+@pytest.mark.skipif("LESSON_TIMER" not in os.environ, reason="LESSON_TIMER names no command")
+def test_the_lesson_program(benchmark: Any) -> None:
+    command = shlex.split(os.environ["LESSON_TIMER"])
+    done = benchmark.pedantic(
+        subprocess.run, args=(command,), kwargs={"capture_output": True, "text": True}, rounds=1
+    )
+    us = float(re.findall(r"([\d.]+) us/seed", done.stdout)[-1])
+    table.append(("15 lesson cells, the lesson's program", us, "us/replication"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_grid_of_forty_cells(benchmark: Any, scenario: str) -> None:
+    cells = [
+        Cell(
+            **SCENARIOS[scenario],
+            tries=(3, 3, 3),
+            backoff_cap=cap,
+            backoff_base=base,
+        )
+        for cap, base in GRID
+    ]
+    us = fastest_us(benchmark, cells, 100)
+    table.append((f"grid of 40, {scenario}, 27 attempts", us / 40, "us/cell"))
+    retries = int(mc.simulate(cells, replications=range(1, 101), seed=1)["retries"].sum())
+    table.append((f"grid of 40, {scenario}, 27 attempts", us * 100 / retries * 1e3, "ns/retry"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_threads(benchmark: Any, jobs: int) -> None:
+    cells = list(LESSON.values())
+    benchmark.pedantic(
+        mc.simulate, args=(cells,), kwargs={"replications": 8000, "jobs": jobs}, rounds=3
+    )
+    seconds = float(benchmark.stats.stats.min)
+    table.append((f"8,000 replications of 15 cells, {jobs} threads", seconds, "s"))
+
+
+@pytest.mark.parametrize(
+    ("what", "factor"),
+    [(w, f) for w in ("cells", "replications", "rounds", "load") for f in (1, 4)],
+)
+def test_growth(benchmark: Any, what: str, factor: int) -> None:
+    """Four times the cells, replications or rounds should take four times as long."""
+    n_cells = 16 * (factor if what == "cells" else 1)
+    cells = [
+        Cell(
+            rounds=4000 * (factor if what == "rounds" else 1),
+            arrivals_per_second=97.22 * (factor if what == "load" else 1),
+            capacity=6 * (factor if what == "load" else 1),
+            fault_rounds=1000 * (factor if what == "rounds" else 1),
+            fault_capacity=1 * (factor if what == "load" else 1),
+            tries=(3, 3, 3),
+            budget=0.3 + i / 1000,
+        )
+        for i in range(n_cells)
+    ]
+    n = 400 * (factor if what == "replications" else 1)
+    us = fastest_us(benchmark, cells, n)
+    table.append((f"growth, {factor} x {what}", us * n / 1e6, "s"))
