@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -68,6 +72,59 @@ def _faults() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", 1)
+
+
+@contextmanager
+def _on_signals(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM, unless whoever started us has them ignored."""
+    previous = {
+        number: signal.signal(number, handler)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_at_once(signum: int, frame: object) -> None:
+    """End the process: an exception can get lost where compiled code imports something."""
+    os.write(2, b"stopped before anything was done\n")
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def _told_of_compiling() -> Iterator[None]:
+    """Say so when the kernel is compiled: that takes longer than all other imports together."""
+    from numba.core import event
+
+    class Teller(event.Listener):
+        told = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.told:
+                kept = event.data["dispatcher"].stats.cache_path is not None
+                typer.echo(f"compiling the kernel{' (once)' if kept else ''}", err=True)
+            self.told = True
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Teller()):
+        yield
+
+
+def _import_all() -> None:
+    """Import what a run needs, while an interrupt can still end it on the spot."""
+    with _on_signals(_end_at_once), _told_of_compiling():
+        for room in ("mc.runner", "mc.statistics"):
+            import_module(room)
 
 
 def _version(wanted: bool) -> None:
@@ -134,15 +191,10 @@ def run(
     are written to the results folder as Parquet. The same command continues a run that was
     stopped, and does nothing but print if it is finished.
     """
-    from mc import runner
-
-    def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with _faults(), _progress() as progress:
-            results = runner.run(
+        with _on_signals(_interrupt):
+            _import_all()
+            _run_and_print(
                 file,
                 out,
                 replications=replications,
@@ -150,14 +202,24 @@ def run(
                 jobs=jobs,
                 overrides=_parse_overrides(settings or []),
                 force=force,
-                progress=progress,
-                say=lambda message: typer.echo(message, err=True),
             )
     except KeyboardInterrupt:
         _fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    _print_results(results)
+
+
+def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
+    from mc import runner
+
+    with _faults():
+        with _progress() as progress:
+            results = runner.run(
+                file,
+                out,
+                progress=progress,
+                say=lambda message: typer.echo(message, err=True),
+                **options,
+            )
+        _print_results(results)
 
 
 @app.command()
@@ -216,15 +278,34 @@ def _duration(seconds: float) -> str:
 
 
 def _print_results(results: Results) -> None:
+    """Print all tables; nothing if one of them cannot be read."""
+    console = Console(highlight=False)
+    try:
+        with console.capture() as captured:
+            _render_results(console, results)
+        sys.stdout.write(captured.get())
+        sys.stdout.flush()
+    except OSError as error:  # of stdout: a file that cannot be read is a `FolderError`
+        # what is still in the buffer would fail a second time when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            raise typer.Exit(1) from error
+        _fail(f"stdout: {error.strerror}", 1)
+
+
+def _render_results(console: Console, results: Results) -> None:
     import polars as pl
 
-    console = Console(highlight=False)
     manifest = results.manifest
     n = manifest["replications"]
+    seeds = manifest["experiment"]["seeds"]
+    drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {_some(seeds)}"
     console.print(
-        f"{manifest['title']}: {manifest['n_cells']} cells x {n:,} replications,", end=" "
+        Text(
+            f"{manifest['title']}: {manifest['n_cells']} cells x {n:,} replications, "
+            f"generator {manifest['generator']}, {drawn}"
+        )
     )
-    console.print(f"generator {manifest['generator']}, seed {manifest['seed']}")
     if n > 1:
         console.print(
             "Mean over replications, with the half-width of its 95 % interval (each alone);\n"
@@ -244,17 +325,27 @@ def _print_results(results: Results) -> None:
         metrics = [m for m in HEADLINE if any(cell[m]["n"] for cell in named.values())]
         console.print(Text(f"\n{scenario}", "bold underline"))
         if n == 1:
-            console.print(_single_table(named, metrics))
+            console.print(_fitted(_single_table(named, metrics), console), crop=False)
         else:
             for line in _mean_lines(named, metrics):
-                console.print(line, soft_wrap=True)
+                console.print(line, crop=False)
     figures = results.summary.filter(pl.col("published").is_not_null())
     if n == 1 and figures.height:
         same = figures.filter(pl.col("published_percentile") == 50.0).height
         console.print(f"{same} of {figures.height} published figures are reproduced.")
     if results.claims.height:
         console.print(_claims_table(results.claims))
-    console.print(f"Results: {results.folder}")
+    console.print(_unbroken(f"Results: {results.folder}"), crop=False)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    more = ", ..." if len(numbers) > 3 else ""
+    return ", ".join(map(str, numbers[:3])) + more
+
+
+def _unbroken(text: str, style: str = "") -> Text:
+    """Text that is neither wrapped nor cut off."""
+    return Text(text, style, no_wrap=True, overflow="ignore")
 
 
 def _name(cell: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -266,7 +357,7 @@ def _name(cell: dict[str, Any], manifest: dict[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if value is None:
         return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> Table:
@@ -277,7 +368,7 @@ def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -
     from mc.statistics import MISSING, to_fixed
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("policy")
+    table.add_column("policy", overflow="fold")
     table.add_column("max at-\ntempts", justify="right")
     for metric in metrics:
         table.add_column(HEADLINE[metric][0], justify="right", no_wrap=True)
@@ -292,6 +383,17 @@ def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -
         table.add_row(name, str(cell["max_attempts"]), *values)
         if any(p not in ("", v) for p, v in zip(published, values, strict=True)):
             table.add_row("  published", "", *published)
+    return table
+
+
+def _fitted(table: Table, console: Console) -> Table:
+    """Let the first column take what the others leave of the screen, but at least 8 characters."""
+    names = table.columns[0]
+    longest = max(cell_len(str(name)) for name in names.cells)
+    wide = console.options.update(max_width=10_000)
+    others = Measurement.get(console, wide, table).maximum - longest
+    names.width = max(8, min(longest, console.width - others))
+    table.width = others + names.width
     return table
 
 
@@ -330,7 +432,7 @@ def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> 
 
     def line(label: str, entries: Sequence[str], style: str = "") -> Text:
         columns = (f"{entry:>{width}}" for entry, width in zip(entries, widths, strict=True))
-        return Text(f"  {label:<10}  " + "  ".join(columns), style)
+        return _unbroken(f"  {label:<10}  " + "  ".join(columns), style)
 
     heads = [("\n" + HEADLINE[metric][0]).split("\n")[-2:] for metric in metrics]
     for i in range(2):
@@ -352,7 +454,7 @@ def _claims_table(claims: pl.DataFrame) -> Table:
     from mc.statistics import format_estimate
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("claim", ratio=1)
+    table.add_column("claim", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
     table.add_column("difference\nleft - right", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

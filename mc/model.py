@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
@@ -187,11 +188,12 @@ def check_parameter(name: str, value: object) -> tuple[Any, str | None]:
 
 def _number(value: object, *, whole: bool) -> float | int | None:
     """The value as an int (`whole`) or float; None if it is not one."""
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
+    # numpy's numbers are registered as such, its truth values are not
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     try:
-        number = float(value)  # numpy scalars included
-    except (OverflowError, TypeError, ValueError):
+        number = float(value)
+    except OverflowError:
         return None
     if not math.isfinite(number):
         return None
@@ -293,9 +295,10 @@ class Cell:
 
     def ceiling(self, attempt: int) -> float:
         """Backoff ceiling after attempt number `attempt`, in rounds."""
-        # 2**attempt overflows a double from 1024 on; any base > 0 is far above the cap by then
-        growth = 2.0 ** min(attempt, 1000)
-        return min(self.backoff_cap, self.backoff_base * growth)
+        try:
+            return min(self.backoff_cap, math.ldexp(self.backoff_base, attempt))
+        except OverflowError:
+            return self.backoff_cap
 
     @property
     def longest_wait(self) -> int:
@@ -354,6 +357,11 @@ def check_together(parameters: Mapping[str, Any]) -> list[str]:
 
 
 # --- the tables the kernel reads -----------------------------------------------------------------
+
+
+_N_RISING: Final = 1106
+"""Backoff ceilings that can differ: the smallest double, 2**-1074, doubled 1105 times is 2**31,
+which no cap exceeds."""
 
 
 def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
@@ -420,7 +428,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     ceilings = np.empty((len(ceiling_rows), n_ceilings), np.uint64 if exact else np.float64)
     for (base, cap), b in ceiling_rows.items():
         cell = Cell(backoff_base=base, backoff_cap=cap)
-        rising = [cell.ceiling(n) for n in range(min(n_ceilings, 1100))]  # constant from there on
+        rising = [cell.ceiling(n) for n in range(min(n_ceilings, _N_RISING))]
         ceilings[b] = rising[-1] if not exact else round(math.ldexp(rising[-1], 32))
         ceilings[b, : len(rising)] = [round(math.ldexp(x, 32)) for x in rising] if exact else rising
 

@@ -411,11 +411,13 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
         ),
         (
             'title = "t"\n[grid]\ncapacity = 8',
-            "[grid]: capacity must be a list of one or more values, got 8",
+            "[grid]: capacity must be a list of one or more values or a range {from, to, steps}, "
+            "got 8",
         ),
         (
             'title = "t"\n[grid]\ncapacity = []',
-            "[grid]: capacity must be a list of one or more values, got []",
+            "[grid]: capacity must be a list of one or more values or a range {from, to, steps}, "
+            "got []",
         ),
         (
             'title = "t"\n[grid]\nbackoff_cap = [8, 8.0]',

@@ -1,0 +1,73 @@
+"""A TOML experiment file, read into cells, claims and published figures.
+
+`read` checks the whole file before anything runs and reports every fault at once, each with its
+place: ``experiments/budget.toml: policy "two layers": budget must be ..., got -0.3``. The rule
+of a parameter comes from `model.PARAMETERS`, that of any other key from the pydantic models in
+`tables`: their descriptions are the words an error message quotes.
+
+The cells are spanned by four kinds of axes, each crossed with all others; all are optional::
+
+    [[scenario]]                       # one named point: a bundle of parameters set together
+    name = "outage (1 s)"
+    fault_rounds = 100
+
+    [[policy]]                         # the same; one of them is the baseline of the others
+    name = "three layers"
+    tries = [3, 3, 3]
+
+    [grid]                             # each parameter is an axis of its own
+    backoff_cap = [8, 16, 32, 64]
+    budget = {from = 0.05, to = 0.5, steps = 10}
+    threshold = {from = 1, to = 1000, steps = 4, scale = "log"}
+
+    [design]                           # one axis of points that fill a box evenly
+    kind = "sobol"                     # 2^n points, more of them extend it; or "latin-hypercube"
+    points = 64
+    seed = 7                           # if not given, the seed that the file gives its draws
+    backoff_base = {from = 0.5, to = 16, scale = "log"}
+    arrivals_per_second = {from = 50, to = 110}
+
+    [[exclude]]                        # cells that meet all of it are left out
+    policy = "three layers"            # a name, a value, a list of them, or a range:
+    backoff_cap = {above = 16}         # above, below, at_least, at_most; none is in no range
+    threshold = [1, 10]
+
+What an exclude leaves out is neither checked nor numbered. A cell whose baseline is left out is
+its own baseline: it is compared with nothing.
+
+The rooms of this folder: `result` (what a file becomes), `tables` (the keys it may have),
+`axes` and `design` (what spans the cells), `exclude` (which of them remain), `claims`,
+`reading` (all of it in order), `words` (what messages have in common).
+"""
+
+from mc.experiment.axes import MAX_CELLS
+from mc.experiment.reading import read
+from mc.experiment.result import (
+    CELL_COLUMNS,
+    Claim,
+    Experiment,
+    ExperimentError,
+    Point,
+    Published,
+    cell_table,
+    renumber,
+)
+from mc.experiment.tables import MAX_REPLICATIONS, METRICS, SEEDS, Generator, Relation
+
+__all__ = [
+    "CELL_COLUMNS",
+    "MAX_CELLS",
+    "MAX_REPLICATIONS",
+    "METRICS",
+    "SEEDS",
+    "Claim",
+    "Experiment",
+    "ExperimentError",
+    "Generator",
+    "Point",
+    "Published",
+    "Relation",
+    "cell_table",
+    "read",
+    "renumber",
+]

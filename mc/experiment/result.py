@@ -1,0 +1,237 @@
+"""What an experiment file becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mc.experiment.tables import Generator, Relation
+from mc.model import PARAMETERS, Cell
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell with its place on the axes.
+
+    Attributes
+    ----------
+    cell : int
+        Index of the cell, 0 .. C-1 without the cells that an exclude leaves out: scenarios vary
+        slowest, then policies, then the axes of the grid in the order of the file, then the
+        points of the design.
+    scenario, policy : str
+        Names on the two axes of named points; ``default`` where the file has no such axis.
+    at : dict
+        The value on each axis of the grid and of each parameter of the design, exactly as in
+        `parameters`. One that a range or a design made may have 17 digits: show six.
+    parameters : Cell
+        All parameters.
+    """
+
+    cell: int
+    scenario: str
+    policy: str
+    at: dict[str, Any]
+    parameters: Cell
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence put to the test in every replication.
+
+    Attributes
+    ----------
+    text, scenario : str
+        The sentence, and where it is said to hold.
+    metrics : tuple of str
+        It must hold for all of these in the same replication.
+    relation : {"<", "<=", "=", ">=", ">", "between"}
+        Between each cell and the next; with a `value`, between every cell and the value.
+    cells : tuple of int
+        What is compared, in this order.
+    labels : tuple of str
+        The policy of each of the cells.
+    value : float, tuple of float or None
+        A number to compare with; for "between" the two ends, both included.
+    """
+
+    text: str
+    scenario: str
+    metrics: tuple[str, ...]
+    relation: Relation
+    cells: tuple[int, ...]
+    labels: tuple[str, ...]
+    value: float | tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published figure, to be placed in the distribution of its metric.
+
+    Attributes
+    ----------
+    cell : int
+        Index of the cell.
+    metric : str
+        One of `METRICS`.
+    value : float
+        The figure, in the metric's unit.
+    decimals : int or None
+        Digits after the point as printed (``1.00`` has 2); None for ``1e3``.
+    """
+
+    cell: int
+    metric: str
+    value: float
+    decimals: int | None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment file without a fault.
+
+    Attributes
+    ----------
+    path, title : str
+        Where it was read, and what it calls itself.
+    generator : {"philox", "lesson"}
+        Which draws are used.
+    seed, replications : int
+        Replications 0 .. `replications` - 1 are drawn from `seed`.
+    seeds : tuple of int or None
+        With the lesson's generator: the seed of each replication, where the file lists them.
+    points : tuple of Point
+        Every cell, in order of its index.
+    baselines : tuple of int
+        For each cell the one it is compared with: the baseline policy in the same scenario and
+        at the same point of grid and design; the cell itself where that one was left out.
+    claims : tuple of Claim
+        In the order of the file.
+    published : tuple of Published
+        In the order of the file.
+    source : dict
+        The experiment in one canonical form that JSON can hold, overrides included: two files
+        that differ only in layout or in 8 against 8.0 have the same. The axes of the grid are a
+        list, because their order decides the order of the cells; their ranges are written out. A
+        design is kept as its definition.
+    """
+
+    path: str
+    title: str
+    generator: Generator
+    seed: int
+    replications: int
+    seeds: tuple[int, ...] | None
+    points: tuple[Point, ...]
+    baselines: tuple[int, ...]
+    claims: tuple[Claim, ...]
+    published: tuple[Published, ...]
+    source: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and ending; names the results folder."""
+        return Path(self.path).stem
+
+
+class ExperimentError(ValueError):
+    """All faults of an experiment file.
+
+    Attributes
+    ----------
+    faults : list of str
+        One line each: ``<path>: <place>: <what is wrong>``. `str` of the error joins them.
+    """
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = list(faults)
+        super().__init__(self.faults)
+
+    def __str__(self) -> str:
+        return "\n".join(self.faults)
+
+
+CELL_COLUMNS: Final[dict[str, tuple[str, str]]] = (
+    {
+        "cell": ("", "number of the cell"),
+        "scenario": ("", "name of the scenario"),
+        "policy": ("", "name of the policy"),
+    }
+    | {name: (parameter.unit, parameter.meaning) for name, parameter in PARAMETERS.items()}
+    | {
+        "max_attempts": ("attempts", "most attempts of one request: the product of tries"),
+        "longest_wait": ("rounds", "most rounds between an arrival and its last attempt"),
+        "baseline": ("", "number of the cell it is compared with"),
+        "identity": ("", "hash of the parameters"),
+    }
+)
+"""Unit and meaning of the columns of `cell_table`."""
+
+
+def cell_table(experiment: Experiment) -> pl.DataFrame:
+    """One row per cell, as stored in ``cells.parquet``.
+
+    Parameters
+    ----------
+    experiment : Experiment
+
+    Returns
+    -------
+    polars.DataFrame
+        `cell`, `scenario`, `policy`, every parameter in its unit (`tries` as the text
+        ``3x3x3``, no budget as null), `max_attempts`, `longest_wait` (rounds) and `baseline`
+        (a `cell`), and the cell's `identity`. In the order of the file.
+    """
+    import polars as pl
+
+    types = {"int": pl.Int32, "float": pl.Float64, "budget": pl.Float64, "tries": pl.String}
+    points = experiment.points
+    cells = [point.parameters for point in points]
+    columns = [
+        pl.Series("cell", [point.cell for point in points], pl.Int32),
+        pl.Series("scenario", [point.scenario for point in points], pl.String),
+        pl.Series("policy", [point.policy for point in points], pl.String),
+    ]
+    for name, parameter in PARAMETERS.items():
+        values = [getattr(cell, name) for cell in cells]
+        if parameter.kind == "tries":
+            values = ["x".join(map(str, tries)) for tries in values]
+        columns.append(pl.Series(name, values, types[parameter.kind]))
+    return pl.DataFrame(
+        [
+            *columns,
+            pl.Series("max_attempts", [cell.max_attempts for cell in cells], pl.Int32),
+            pl.Series("longest_wait", [cell.longest_wait for cell in cells], pl.Int64),
+            pl.Series("baseline", experiment.baselines, pl.Int32),
+            pl.Series("identity", [cell.identity for cell in cells], pl.String),
+        ]
+    )
+
+
+def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
+    """Give every cell another index, in all places where cells are named.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Cells 0 .. C-1, as `read` numbers them.
+    numbers : sequence of int, length C
+        The new index of each, without repeats.
+    """
+    return replace(
+        experiment,
+        points=tuple(replace(point, cell=numbers[point.cell]) for point in experiment.points),
+        baselines=tuple(numbers[cell] for cell in experiment.baselines),
+        claims=tuple(
+            replace(claim, cells=tuple(numbers[cell] for cell in claim.cells))
+            for claim in experiment.claims
+        ),
+        published=tuple(
+            replace(figure, cell=numbers[figure.cell]) for figure in experiment.published
+        ),
+    )

@@ -1,0 +1,75 @@
+"""What the messages about an experiment file have in common."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection
+from typing import Any, Final
+
+SHOWN: Final = 12
+"""A message lists no more values than this."""
+
+
+def add(faults: list[str], where: str, message: str) -> None:
+    """Add a fault with its place; without one it concerns the top of the file."""
+    faults.append(f"{where}: {message}" if where else message)
+
+
+def place(kind: str, number: int, name: object) -> str:
+    """Call a table of the file by its name, or by its number if it has none."""
+    return f"{kind} {quote(name)}" if isinstance(name, str) and name else f"{kind} {number}"
+
+
+def cell_place(scenario: str, policy: str, at: dict[str, Any]) -> str:
+    """Call a cell by its place on every axis."""
+    names = [f"scenario {quote(scenario)}", f"policy {quote(policy)}"]
+    return ", ".join(names + [f"{name} {value_text(value)}" for name, value in at.items()])
+
+
+def quote(name: str) -> str:
+    """Put a name in quotation marks; a line break in it stays on the line."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+def listed(names: Collection[str]) -> str:
+    """Quote each of several names."""
+    return ", ".join(quote(name) for name in names)
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """Suggest the nearest known name; where none is near, list all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {quote(near[0])}?"
+    return f"; there are {listed(known)}" if known else ""
+
+
+def show(value: object) -> str:
+    """Show what stands in the file, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def value_text(value: object) -> str:
+    """Write a parameter's value as an experiment file has it, a float with six digits."""
+    if value is None:
+        return "none"
+    return json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+
+
+def values_text(values: Collection[object]) -> str:
+    """Write several values; of many the first ones, the last and their number."""
+    texts = [value_text(value) for value in values]
+    if len(texts) <= SHOWN:
+        return " ".join(texts)
+    return " ".join([*texts[: SHOWN - 2], "...", texts[-1], f"({len(texts)} values)"])
+
+
+def plain(value: Any) -> Any:
+    """Bring a value to types that JSON gives back as they were."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return float(value) if isinstance(value, float) else value

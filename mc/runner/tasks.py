@@ -1,0 +1,526 @@
+"""From cells to rows: tasks, done by the kernel on all cores.
+
+Rows do not depend on how they are grouped. Cells that share their traffic stand in one block, so
+that a replication's draws are made once for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from mc import kernel, model
+from mc.experiment import SEEDS
+from mc.kernel import CellTables
+from mc.model import COUNTERS, MEANINGS, Cell, Generator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CELLS_PER_BLOCK: Final = 256
+"""Beyond this a replication's draws are shared by enough cells."""
+
+TABLE_BYTES: Final = 2**26
+"""Most memory for the tables of one block."""
+
+ROWS_PER_TASK: Final = 2**17
+"""What a thread takes on at a time, and a shard holds: 16 MB of counters."""
+
+MIN_TASKS: Final = 32
+"""Into how many tasks a small run is cut, so that all threads have work until its end."""
+
+MAX_TASKS: Final = 800
+"""Tasks, and so shards, of a large run grow rather than that there are more; about, see `cut`."""
+
+SAVE_SECONDS: Final = 120.0
+"""A task that takes longer is saved in parts: no more than this is lost by a kill."""
+
+BLOCK_SECONDS: Final = 0.25
+"""How long a call of the kernel is meant to take: a run can be stopped between two of them."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Cells that share their traffic: one call of the kernel simulates them together.
+
+    Attributes
+    ----------
+    ids : tuple of int
+        The `cell` of each in the rows.
+    cells : tuple of Cell
+        Their parameters.
+    generator : {"philox", "lesson"}
+        Which draws.
+    """
+
+    ids: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    generator: Generator
+
+    @cached_property
+    def tables(self) -> CellTables:
+        """What the kernel reads of them, made on first need."""
+        return model.tables(self.cells, self.generator)
+
+
+def plan_blocks(cells: Mapping[int, Cell], generator: Generator) -> list[Block]:
+    """Group cells by the traffic they share, in the order of their first appearance."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for index, cell in cells.items():
+        groups.setdefault(model.traffic_key(cell, generator), []).append(index)
+    blocks = []
+    for group in groups.values():
+        room = TABLE_BYTES // model.table_bytes(cells[group[0]])
+        size = max(1, min(CELLS_PER_BLOCK, room))
+        for at in range(0, len(group), size):
+            ids = tuple(group[at : at + size])
+            blocks.append(Block(ids, tuple(cells[i] for i in ids), generator))
+    return blocks
+
+
+def simulate_block(block: Block, indices: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Simulate every cell of a block for some replications, in one thread.
+
+    Parameters
+    ----------
+    block : Block
+        C cells.
+    indices : ndarray of int64, shape (R,)
+        Replication indices (`philox`) or seeds (`lesson`).
+    seed : int
+        The experiment's seed, 0 <= seed < 2**64; `lesson` does not use it.
+
+    Returns
+    -------
+    ndarray of int64, shape (R, C, N_COUNTERS)
+        `kernel.UNDEFINED` where a counter has no value.
+
+    Raises
+    ------
+    RuntimeError
+        A replication had more requests than its tables have room for: that is less likely than
+        a fault of the machine.
+    """
+    tables = block.tables
+    counters = np.empty((indices.size, len(block.cells), kernel.N_COUNTERS), np.int64)
+    room_bits = 4
+    row = 0
+    while True:
+        if block.generator == "philox":
+            status, row = kernel.simulate_philox(tables, indices, seed, room_bits, counters, row)
+        else:
+            status, row = kernel.simulate_lesson(tables, indices, room_bits, counters, row)
+        if status == kernel.DONE:
+            return counters
+        if status != kernel.GROW:
+            raise RuntimeError(f"status {status} from the kernel at row {row}: {block.cells[0]}")
+        room_bits += 1
+
+
+def lesson_seeds(seed: int, n: int) -> list[int]:
+    """The seed itself, then n - 1 others hashed from it, without repeats.
+
+    Notes
+    -----
+    `numpy.random.SeedSequence`: neighbouring seeds of the lesson's generator are correlated,
+    hashed ones are not.
+    """
+    seeds = {seed: None}
+    size = n
+    while len(seeds) < n:
+        size *= 2
+        words = np.random.SeedSequence(seed).generate_state(size, np.uint32)
+        for word in words:
+            seeds.setdefault(int(word) % (2**31 - 2) + 1)
+            if len(seeds) == n:
+                break
+    return list(seeds)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The unit of work and of saving: some blocks for a range of replications.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        C cells in all; several blocks only where each is small.
+    start, stop : int
+        First replication, and the one after the last.
+    """
+
+    blocks: tuple[Block, ...]
+    start: int
+    stop: int
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """First replication, and the one after the last."""
+        return self.start, self.stop
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The `cell` of every cell, block after block."""
+        return [i for block in self.blocks for i in block.ids]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the task makes."""
+        return len(self.ids) * (self.stop - self.start)
+
+
+def cut(parts: Sequence[Task]) -> list[Task]:
+    """Cut tasks of one block each into tasks of about one size.
+
+    Large ones are cut by replication, neighbours that are small are packed together. The new tasks
+    go round over the blocks: what is done when a run is killed halfway is about the same range of
+    replications of every cell.
+    """
+    total = sum(part.n_rows for part in parts)
+    size = max(min(ROWS_PER_TASK, total / MIN_TASKS), total / MAX_TASKS)
+    tasks: list[Task] = []
+    for part in parts:
+        n = part.stop - part.start
+        if part.n_rows >= size:
+            # rounding makes at most a third more tasks than there is work for
+            step = math.ceil(n / min(n, round(part.n_rows / size)))
+            tasks += [
+                Task(part.blocks, at, min(at + step, part.stop))
+                for at in range(part.start, part.stop, step)
+            ]
+        elif tasks and tasks[-1].n_rows < size and tasks[-1].range == part.range:
+            tasks[-1] = replace(part, blocks=tasks[-1].blocks + part.blocks)
+        else:
+            tasks.append(part)
+    return sorted(tasks, key=lambda task: task.start)
+
+
+Done = tuple[Task, "NDArray[np.int64]"]
+"""A task and its counters, shape (R, C, N_COUNTERS)."""
+
+
+def simulate_task(
+    task: Task,
+    indices: NDArray[np.int64],
+    seed: int,
+    stop: threading.Event,
+    progress: Callable[[int], None],
+) -> tuple[list[Done], list[Task]]:
+    """Simulate a task block after block, until it is done, stopped, or `SAVE_SECONDS` have passed.
+
+    Parameters
+    ----------
+    task : Task
+        C cells and a range of R replications.
+    indices : ndarray of int64
+        For every replication from 0 on what the kernel is given: its index, or its seed.
+    seed : int
+        The experiment's seed.
+    stop : Event
+        Looked at between two calls of the kernel.
+    progress : callable
+        Told the number of new rows after each call.
+
+    Returns
+    -------
+    done : list of (Task, ndarray)
+        What was done: the task, or those parts of it that are.
+    rest : list of Task
+        What is left of it.
+    """
+    deadline = time.perf_counter() + SAVE_SECONDS
+    given = indices[task.start : task.stop]
+    parts: list[NDArray[np.int64]] = []
+    for block in task.blocks:
+        parts.append(_simulate_range(block, given, seed, stop, deadline, progress))
+        if len(parts[-1]) < given.size or time.perf_counter() > deadline:
+            break
+    whole = [part for part in parts if len(part) == given.size]
+    k = len(whole)
+    pieces = [(replace(task, blocks=task.blocks[:k]), whole)]
+    rest: list[Task] = []
+    if k < len(task.blocks):
+        begun, middle = task.blocks[k : k + 1], task.start + sum(map(len, parts[k:]))
+        pieces.append((Task(begun, task.start, middle), parts[k:]))
+        rest = [Task(begun, middle, task.stop), replace(task, blocks=task.blocks[k + 1 :])]
+    return (
+        [(piece, np.concatenate(arrays, axis=1)) for piece, arrays in pieces if piece.n_rows],
+        [piece for piece in rest if piece.n_rows],
+    )
+
+
+def _simulate_range(
+    block: Block,
+    indices: NDArray[np.int64],
+    seed: int,
+    stop: threading.Event,
+    deadline: float,
+    progress: Callable[[int], None],
+) -> NDArray[np.int64]:
+    """Simulate a block in calls of about `BLOCK_SECONDS`, so that a run can be stopped.
+
+    Returns
+    -------
+    ndarray of int64, shape (at most R, C, N_COUNTERS)
+        Fewer than the R replications of `indices` if stopped, or after the deadline.
+    """
+    block = replace(block)  # a copy, whose tables do not outlive this call
+    parts = [np.empty((0, len(block.ids), kernel.N_COUNTERS), np.int64)]
+    at, size = 0, 1
+    clock = time.perf_counter()
+    while at < indices.size and not stop.is_set():
+        started = clock
+        part = simulate_block(block, indices[at : at + size], seed)
+        clock = time.perf_counter()
+        parts.append(part)
+        progress(part.shape[0] * part.shape[1])
+        at += part.shape[0]
+        if clock > deadline:
+            break
+        fitting = BLOCK_SECONDS * part.shape[0] / max(clock - started, 1e-9)
+        size = max(1, min(int(fitting), 64 * size))
+    return np.concatenate(parts)
+
+
+def work(
+    tasks: Sequence[Task],
+    indices: NDArray[np.int64],
+    seed: int,
+    jobs: int,
+    save: Callable[[Task, NDArray[np.int64]], None],
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> None:
+    """Do all tasks on `jobs` threads and hand each result to `save`, in this thread.
+
+    A few tasks are under way at once, so memory does not grow with their number. On an interrupt
+    the threads end their call of the kernel and what they have is saved before it goes on; on an
+    error in `save` they end, too.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        In the order in which they are begun.
+    indices, seed, progress
+        See `simulate_task`; `progress` is called from the threads.
+    jobs : int
+        Threads.
+    save : callable
+        Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
+    """
+    stop = threading.Event()
+    waiting = deque(tasks)
+    under_way: set[Future[tuple[list[Done], list[Task]]]] = set()
+
+    def collect(timeout: float | None) -> None:
+        for future in wait(under_way, timeout, FIRST_COMPLETED).done:
+            under_way.remove(future)
+            done, rest = future.result()
+            waiting.extendleft(reversed(rest))
+            for task, counters in done:
+                save(task, counters)
+
+    with ThreadPoolExecutor(jobs, thread_name_prefix="kernel") as pool:
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < 2 * jobs:
+                    task = waiting.popleft()
+                    under_way.add(pool.submit(simulate_task, task, indices, seed, stop, progress))
+                # the timeout keeps this thread open to Ctrl-C on every platform
+                collect(timeout=0.5)
+        except KeyboardInterrupt:
+            stop.set()
+            while under_way:
+                collect(timeout=None)
+            raise
+        finally:
+            stop.set()
+
+
+def n_threads(jobs: int | None) -> int:
+    """Check how many threads are asked for; without a wish, the cores that this process may use."""
+    if jobs is not None:
+        if _whole("jobs", jobs) < 1:
+            raise ValueError(f"jobs must be >= 1, got {jobs}")
+        return int(jobs)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _whole(name: str, value: object) -> int:
+    """The value as an int; True, 1.0 and "1" are none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    return operator.index(value)
+
+
+def simulate(
+    cells: Sequence[Cell],
+    replications: int | Sequence[int] | None = None,
+    seed: int = 20260802,
+    generator: Generator = "philox",
+    seeds: Sequence[int] | None = None,
+    jobs: int | None = None,
+) -> pl.DataFrame:
+    """Simulate every cell for every replication.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        C cells; they see the same traffic and the same luck in the same replication.
+    replications : int or sequence of int, optional
+        How many (indices 0, 1, ...), or the indices themselves, each in 0 .. 2**32 - 1.
+        Default 1000, or the number of `seeds`.
+    seed : int
+        The experiment's seed, 0 .. 2**64 - 1 (`lesson`: 1 .. 2**31 - 2).
+    generator : {"philox", "lesson"}
+        `philox` for every new question; `lesson` for the published numbers alone.
+    seeds : sequence of int, optional
+        With `lesson`: the seeds themselves, in place of `replications` and `seed`.
+    jobs : int, optional
+        Threads; default all cores. Rows do not depend on it.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row for each (cell, replication), sorted: `cell` (index into `cells`),
+        `replication`, `seed` (with `lesson`), then the counters. NULL where a counter is
+        undefined: `second_peak` and `drain` of a cell without a time after the fault.
+
+    Raises
+    ------
+    ValueError
+        Seeds or replications out of range or repeated, `jobs` below 1, or a cell with both a
+        fault window and a failure rate under `lesson`.
+    TypeError
+        `cells` is no sequence of cells, or another argument no whole number.
+
+    Examples
+    --------
+    >>> import mc
+    >>> cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), budget=0.3)
+    >>> mc.simulate([cell], generator="lesson", seeds=[20260802])["calls"].item()
+    4065
+    """
+    _check_cells(cells, generator)
+    names, indices = _indices(replications, seed, generator, seeds)
+    n = indices.size
+    rows = np.empty((kernel.N_COUNTERS, len(cells), n), np.int64)
+
+    def save(task: Task, counters: NDArray[np.int64]) -> None:
+        rows[:, task.ids, task.start : task.stop] = counters.transpose(2, 1, 0)
+
+    tasks = cut([Task((block,), 0, n) for block in plan_blocks(dict(enumerate(cells)), generator)])
+    work(tasks, indices, int(seed), n_threads(jobs), save)
+    return frame(
+        np.repeat(np.arange(len(cells)), n),
+        np.tile(names, len(cells)),
+        rows.reshape(kernel.N_COUNTERS, -1),
+        seeds=np.tile(indices, len(cells)) if generator == "lesson" else None,
+    )
+
+
+LESSON_REFUSES: Final = (
+    'with generator = "lesson" a cell must not have both fault_rounds > 0 and failure_rate > 0 '
+    "(the lesson draws no failures of served calls beside a fault window)"
+)
+
+
+def _check_cells(cells: Sequence[Cell], generator: Generator) -> None:
+    if not isinstance(cells, Sequence) or not all(isinstance(cell, Cell) for cell in cells):
+        raise TypeError(f"cells must be a list of Cell, got {cells!r}")
+    if generator not in ("philox", "lesson"):
+        raise ValueError(f'generator must be "philox" or "lesson", got {generator!r}')
+    for index, cell in enumerate(cells):
+        if generator == "lesson" and cell.fault_rounds > 0 and cell.failure_rate > 0:
+            raise ValueError(f"cell {index}: {LESSON_REFUSES}")
+
+
+def _indices(
+    replications: int | Sequence[int] | None,
+    seed: int,
+    generator: Generator,
+    seeds: Sequence[int] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Names of the replications, and what the kernel is given for each; all checked."""
+    if seeds is not None and (generator == "philox" or replications is not None):
+        raise ValueError('seeds go with generator = "lesson", and without replications')
+    lowest, highest = SEEDS[generator]
+    for value in [seed] if seeds is None else seeds:
+        if not lowest <= _whole("seed", value) <= highest:
+            raise ValueError(f"seed must be in {lowest} .. {highest}, got {value}")
+    if seeds is not None:
+        chosen = np.array(seeds, np.int64)
+        names = np.arange(chosen.size)
+    else:
+        names = np.array(_replications(replications), np.int64)
+        chosen = names
+        if generator == "lesson":
+            chosen = np.array(lesson_seeds(seed, int(names.max()) + 1), np.int64)[names]
+    if np.unique(chosen).size != chosen.size:
+        raise ValueError("replications and seeds must not repeat")
+    return names, chosen
+
+
+def _replications(replications: int | Sequence[int] | None) -> Sequence[int]:
+    """The indices that are asked for."""
+    if replications is None:
+        return range(1000)
+    if isinstance(replications, Iterable):
+        listed: Sequence[int] = [_whole("replications", value) for value in replications]
+    else:
+        listed = range(_whole("replications", replications))
+    if len(listed) == 0 or min(listed) < 0 or max(listed) >= 2**32:
+        raise ValueError(
+            f"replications must be >= 1, or indices in 0 .. {2**32 - 1}, got {replications!r}"
+        )
+    return listed
+
+
+ROW_COLUMNS: Final[dict[str, tuple[str, str]]] = {
+    "cell": ("", "number of the cell"),
+    "replication": ("", "number of the replication: the same traffic and luck in every cell"),
+    "seed": ("", "seed of the replication, with the lesson's generator only"),
+} | {name: MEANINGS[name] for name in COUNTERS}
+"""Unit and meaning of the columns of `frame`."""
+
+
+def frame(
+    cells: NDArray[np.int64],
+    replications: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    seeds: NDArray[np.int64] | None = None,
+) -> pl.DataFrame:
+    """Rows as a polars frame in the schema of the results folder.
+
+    Parameters
+    ----------
+    cells, replications : ndarray of int64, shape (N,)
+        The two keys of each row.
+    counters : ndarray of int64, shape (N_COUNTERS, N)
+        `kernel.UNDEFINED` becomes NULL.
+    seeds : ndarray of int64, shape (N,), optional
+        A third column for the lesson's generator.
+    """
+    columns = {"cell": pl.Series(cells.astype(np.int32)), "replication": pl.Series(replications)}
+    if seeds is not None:
+        columns["seed"] = pl.Series(seeds)
+    for name, values in zip(COUNTERS, counters, strict=True):
+        narrow = values if name == "wait_total" else values.astype(np.int32)
+        series = pl.Series(np.ascontiguousarray(narrow))
+        if name in ("second_peak", "drain"):
+            series = series.set(series == kernel.UNDEFINED, None)
+        columns[name] = series
+    return pl.DataFrame(columns)

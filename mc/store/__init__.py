@@ -1,0 +1,60 @@
+"""The results folder: schema, atomic shards, lock, manifest, reading back.
+
+    .lock                    while a run is at work: who, and since when
+    manifest.json            the experiment, the numbers of its cells, versions, columns; at the
+                             end a list of all files
+    cells.parquet            one row for each cell
+    replications/*.parquet   the rows, in shards
+    summary.parquet, comparisons.parquet, claims.parquet
+    rejected/                shards that were damaged or foreign
+
+Every file is written beside the place where it belongs, flushed to disk and moved there whole, so
+a kill at any moment leaves whole files. The folder of the shards never holds anything else: a
+stray file there would break everyone who scans it.
+
+What is done is read off the shards that are there; nothing else has to be kept in step with them.
+The manifest comes first and says which number each cell has; all other tables can be made anew.
+"""
+
+from mc.store.files import FolderError, write_table
+from mc.store.lock import held
+from mc.store.results import (
+    Results,
+    clear,
+    load,
+    look,
+    make_ready,
+    new_manifest,
+    scan,
+    tables_are_whole,
+    write_manifest,
+)
+from mc.store.shards import (
+    Shard,
+    draws_name,
+    put_aside,
+    read_shard,
+    shard_paths,
+    write_shard,
+)
+
+__all__ = [
+    "FolderError",
+    "Results",
+    "Shard",
+    "clear",
+    "draws_name",
+    "held",
+    "load",
+    "look",
+    "make_ready",
+    "new_manifest",
+    "put_aside",
+    "read_shard",
+    "scan",
+    "shard_paths",
+    "tables_are_whole",
+    "write_manifest",
+    "write_shard",
+    "write_table",
+]

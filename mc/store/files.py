@@ -1,0 +1,114 @@
+"""Files of a results folder: their names, and how each is written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MANIFEST: Final = "manifest.json"
+SHARDS: Final = "replications"
+REJECTED: Final = "rejected"
+LOCK: Final = ".lock"
+PARTIAL: Final = ".*.partial"
+"""Files in the making: on the same disk as the finished ones, outside the folder of the shards."""
+
+TABLES: Final = ("cells", "summary", "comparisons", "claims")
+"""The tables beside the shards, each in a file of its own."""
+
+
+class FolderError(ValueError):
+    """A results folder that cannot be used as asked; the message says what would be right."""
+
+
+def write(folder: Path, name: str, content: bytes) -> None:
+    """Write a file of the folder, whole or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+        The results folder.
+    name : str
+        Where the file belongs in it.
+    content : bytes
+        All of the file.
+    """
+    temporary = partial(folder)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / name)
+        _sync_names((folder / name).parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def partial(folder: Path) -> Path:
+    """A new name for a file in the making."""
+    return folder / PARTIAL.replace("*", uuid.uuid4().hex)
+
+
+def _sync_names(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    if os.name == "nt":
+        return  # Windows cannot open a folder; its rename is journalled
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_table(folder: Path, name: str, table: pl.DataFrame) -> str:
+    """Write one of `TABLES`, whole or not at all, and give the SHA-256 of the file.
+
+    Raises
+    ------
+    ValueError
+        A float column holds NaN: NULL stands for what is undefined.
+    """
+    for column in table.select(pl.selectors.float()):
+        if column.is_nan().any():
+            raise ValueError(f"{name}: column {column.name} holds NaN")
+    content = parquet(table.to_arrow(), row_group_size=100_000)
+    write(folder, table_file(name), content)
+    return sha256(content)
+
+
+def table_file(name: str) -> str:
+    """Name the file of one of `TABLES`."""
+    return f"{name}.parquet"
+
+
+def parquet(table: pa.Table, row_group_size: int, **options: Any) -> bytes:
+    """Code a table as every reader of Parquet understands it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=False,
+        write_page_checksum=True,
+        row_group_size=row_group_size,
+        **options,
+    )
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def sha256(content: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def first_line(error: BaseException) -> str:
+    """The gist of an error of a library, for a message of one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,156 @@
+"""One run at a time in a folder: a file says who is at work there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from mc.store.files import LOCK, FolderError, partial
+
+_WRITE_SECONDS: Final = 1.0
+"""A lock that has no content after this was left by a kill between making and writing it."""
+
+
+@contextmanager
+def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Make the folder where it is missing, and keep other runs out of it.
+
+    Parameters
+    ----------
+    folder : Path
+        The results folder.
+    say : callable
+        Told if the lock is taken over from a process that is gone.
+
+    Raises
+    ------
+    FolderError
+        Another run holds it, or the folder cannot be written to. Nothing was changed.
+    """
+    path = folder / LOCK
+    own = {
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "process_start": _process_start(os.getpid()),
+    }
+    content = json.dumps(own).encode()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while not _create(path, content):
+            _remove_if_dead(path, say)
+    except OSError as error:
+        raise FolderError(f"{folder}: cannot be written to ({error.strerror})") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if _read(path) == content:
+                path.unlink()
+
+
+def _create(path: Path, content: bytes) -> bool:
+    """Make the file; False if there is one."""
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return True
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _holder(content: bytes | None) -> dict[str, Any] | None:
+    """Who holds a lock; None where its content does not say so."""
+    try:
+        holder = json.loads(content or b"")
+        return {"pid": int(holder["pid"])} | {
+            key: holder[key] for key in ("host", "started", "process_start")
+        }
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _remove_if_dead(path: Path, say: Callable[[str], None]) -> None:
+    """Remove a lock that nobody holds any more; refuse any other."""
+    content = _read(path)
+    if _holder(content) is None:
+        time.sleep(_WRITE_SECONDS)
+        content = _read(path)
+    if content is None:
+        return
+    holder = _holder(content)
+    if holder is not None:
+        _refuse_if_alive(path, holder)
+    # Two runs may find the same dead lock. One moves it away; the other then moves the lock that
+    # the first has made, and must put it back.
+    aside = partial(path.parent)
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return
+    if aside.read_bytes() != content:
+        os.rename(aside, path)
+        return
+    aside.unlink()
+    if holder is not None:
+        say(f"{path.parent}: process {holder['pid']}, which was at work here, is gone")
+
+
+def _refuse_if_alive(path: Path, holder: dict[str, Any]) -> None:
+    alive = _is_alive(holder)
+    if alive is False:
+        return
+    message = (
+        f"{path.parent}: in use by process {holder['pid']} on {holder['host']} since "
+        f"{holder['started']}: wait until it has ended"
+    )
+    if alive is None:
+        message += f", or remove {path} if it is gone"
+    raise FolderError(message)
+
+
+def _is_alive(holder: dict[str, Any]) -> bool | None:
+    """Whether the process is still there; None where that cannot be known."""
+    # On Windows signal 0 is Ctrl-C: there is no harmless way to ask.
+    if holder["host"] != platform.node() or os.name == "nt":
+        return None
+    try:
+        os.kill(holder["pid"], 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # it is there and another user's
+    # the number may have been given to another process since
+    return bool(_process_start(holder["pid"]) == holder["process_start"])
+
+
+def _process_start(pid: int) -> str | None:
+    """When a process began, in ticks since the machine did; None if it has ended, or unknown.
+
+    Notes
+    -----
+    Linux, proc(5): in ``/proc/<pid>/stat`` the state is field 3 and the start field 22; field 2,
+    the name in parentheses, may hold anything.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state in "ZX" else fields[18]

@@ -1,0 +1,310 @@
+"""The folder as a whole: its manifest, making it ready, reading it back."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from mc.experiment import Experiment
+from mc.model import MEANINGS
+from mc.store.files import (
+    LOCK,
+    MANIFEST,
+    PARTIAL,
+    SHARDS,
+    TABLES,
+    FolderError,
+    sha256,
+    table_file,
+    write,
+)
+from mc.store.shards import check_bytes, shard_paths
+
+PROGRAM: Final = "retrystorm"
+"""By this word a manifest is known as ours: many programs have a file of that name."""
+
+FORMAT: Final = 1
+"""Version of the folder's layout."""
+
+_MAKE_ANEW: Final = "the command that made the folder makes it anew"
+
+
+# --- the manifest --------------------------------------------------------------------------------
+
+
+def new_manifest(
+    experiment: Experiment, cells: Sequence[str], columns: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What a manifest says at the start of a run.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What is run.
+    cells : sequence of str
+        A name of each cell, by its number.
+    columns : mapping
+        For each table its columns, for each column its unit and meaning.
+    """
+    return {
+        "program": PROGRAM,
+        "format": FORMAT,
+        "complete": False,
+        "title": experiment.title,
+        "file": Path(experiment.path).name,
+        "experiment": experiment.source,
+        "experiment_sha256": sha256(json.dumps(experiment.source, sort_keys=True).encode()),
+        "generator": experiment.generator,
+        "seed": experiment.seed,
+        "replications": experiment.replications,
+        "n_cells": len(experiment.points),
+        "n_rows": len(experiment.points) * experiment.replications,
+        "versions": {"python": platform.python_version()}
+        | {
+            name: version(name)
+            for name in (PROGRAM, "numpy", "numba", "polars", "pyarrow", "scipy")
+        },
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cells": list(cells),
+        "columns": {
+            table: {name: {"unit": unit, "meaning": text} for name, (unit, text) in named.items()}
+            for table, named in columns.items()
+        },
+        "metrics": {
+            name: {"unit": unit, "meaning": meaning} for name, (unit, meaning) in MEANINGS.items()
+        },
+    }
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, whole or not at all."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    write(folder, MANIFEST, text.encode())
+
+
+def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
+    """The manifest; None where there is none. Refuses one of another program or version."""
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or content.get("program") != PROGRAM:
+        raise FolderError(
+            f"{path}: not the manifest of a results folder; give another folder with --out"
+        )
+    if content.get("format") != FORMAT and not any_version:
+        raise FolderError(
+            f"{path}: of another version of this program; give another folder with --out, or "
+            "start afresh with --force"
+        )
+    return content
+
+
+# --- before a run --------------------------------------------------------------------------------
+
+
+def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
+    """Find out whether a run may use a folder, without changing anything.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the results shall be.
+    any_version : bool
+        Whether a folder of another version of this program will do.
+
+    Returns
+    -------
+    dict or None
+        The manifest; None where nothing is there yet, or only what a run leaves that is killed at
+        its very start.
+
+    Raises
+    ------
+    FolderError
+        It is something else than a results folder, or cannot be read.
+    """
+    manifest = _read_manifest(folder, any_version=any_version)
+    try:
+        if manifest is None and not all(map(_is_left_over, folder.iterdir())):
+            raise FolderError(
+                f"{folder}: holds something else than results; give another folder with --out"
+            )
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise FolderError(f"{folder}: not a folder; give another with --out") from error
+    except OSError as error:
+        raise FolderError(f"{folder}: cannot be read ({error.strerror})") from error
+    return manifest
+
+
+def _is_left_over(path: Path) -> bool:
+    empty_shards = path.name == SHARDS and path.is_dir() and not any(path.iterdir())
+    return path.name == LOCK or path.match(PARTIAL) or empty_shards
+
+
+def clear(folder: Path) -> None:
+    """Remove the tables and the shards, and nothing else."""
+    for path in [*(folder / table_file(name) for name in TABLES), *shard_paths(folder)]:
+        path.unlink(missing_ok=True)
+
+
+def make_ready(folder: Path) -> None:
+    """Make the folder of the shards, and remove what a killed run was writing."""
+    (folder / SHARDS).mkdir(exist_ok=True)
+    for path in folder.glob(PARTIAL):
+        path.unlink(missing_ok=True)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder, read when asked.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it is.
+    """
+
+    folder: Path
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """How the results were made."""
+        content = _read_manifest(self.folder, any_version=False)
+        if content is None:
+            raise FolderError(f"{self.folder}: no results here (no {MANIFEST})")
+        return content
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end."""
+        return bool(self.manifest["complete"])
+
+    @cached_property
+    def cells(self) -> pl.DataFrame:
+        """One row for each cell: names, parameters, bounds."""
+        return self._table("cells")
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """One row for each (cell, metric): estimate, intervals, published figure."""
+        return self._table("summary")
+
+    @cached_property
+    def comparisons(self) -> pl.DataFrame:
+        """One row for each (cell, metric): paired difference against the baseline policy."""
+        return self._table("comparisons")
+
+    @cached_property
+    def claims(self) -> pl.DataFrame:
+        """One row for each claim: share of replications, mean difference, verdict."""
+        return self._table("claims")
+
+    @property
+    def replications(self) -> pl.DataFrame:
+        """Every row, sorted by (cell, replication). For what does not fit in memory use `scan`."""
+        for path in self._shards():
+            check_bytes(path)
+        return self.scan().sort("cell", "replication").collect()
+
+    def scan(self) -> pl.LazyFrame:
+        """The rows as a lazy frame, read as far as a query needs them, and not checked."""
+        return scan(self._shards())
+
+    def _shards(self) -> list[Path]:
+        """The shards of a finished run; of another those that are there."""
+        if self.complete:
+            paths = [self.folder / SHARDS / name for name in self.manifest["shards"]]
+            for path in paths:
+                if not path.exists():
+                    raise FolderError(f"{path}: missing; {_MAKE_ANEW}")
+            return paths
+        paths = shard_paths(self.folder)
+        if not paths:
+            raise FolderError(f"{self.folder}: no rows yet; start the same command again")
+        return paths
+
+    def _table(self, name: str) -> pl.DataFrame:
+        if not self.complete:
+            raise FolderError(
+                f"{self.folder}: the run is not finished; start the same command again"
+            )
+        return pl.read_parquet(io.BytesIO(read_table_file(self.folder, name, self.manifest)))
+
+
+def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
+    """Read one of `TABLES`, and compare it with the hash in the manifest of the finished run.
+
+    Raises
+    ------
+    FolderError
+        It is missing, cannot be read, or is not what was written.
+    """
+    path = folder / table_file(name)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror}); {_MAKE_ANEW}") from error
+    if sha256(content) != manifest["tables"][name]:
+        raise FolderError(f"{path}: damaged; {_MAKE_ANEW}")
+    return content
+
+
+def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether all of `TABLES` are there as a finished run wrote them."""
+    try:
+        for name in TABLES:
+            read_table_file(folder, name, manifest)
+    except FolderError:
+        return False
+    return True
+
+
+def scan(paths: Iterable[Path]) -> pl.LazyFrame:
+    """A lazy frame over some shards."""
+    return pl.scan_parquet([str(path) for path in paths])
+
+
+def load(folder: str | Path) -> Results:
+    """Open a results folder.
+
+    Parameters
+    ----------
+    folder : path
+        For example ``results/lesson``.
+
+    Returns
+    -------
+    Results
+        With `.cells`, `.replications`, `.summary`, `.comparisons`, `.claims` as polars frames,
+        `.manifest` as a dict, and `.scan()`.
+
+    Raises
+    ------
+    FolderError
+        There is no results folder. Later, by what is read of it: the run is not finished, or a
+        file is missing or damaged.
+    """
+    results = Results(Path(folder))
+    _ = results.manifest
+    return results

@@ -1,0 +1,505 @@
+"""A cell is checked, immutable and named; the tables that the kernel reads are exact."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pickle
+import random
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mc.model import (
+    COUNTERS,
+    MEANINGS,
+    PARAMETERS,
+    RATIOS,
+    Cell,
+    arrival_thresholds,
+    check_parameter,
+    tables,
+    traffic_key,
+)
+
+INT32: Final = 2**31 - 1
+
+LESSON: Final[dict[str, Any]] = {
+    "rounds": 4000,
+    "rounds_per_second": 100.0,
+    "arrivals_per_second": 97.22,
+    "capacity": 6,
+    "fault_start": 500,
+    "fault_rounds": 0,
+    "fault_capacity": 0,
+    "failure_rate": 0.0,
+    "tries": (1,),
+    "backoff_base": 2.0,
+    "backoff_cap": 32.0,
+    "budget": None,
+    "threshold": 20,
+}
+
+# smallest and largest value of each parameter; the other parameters must be chosen to fit
+ENDS: Final[dict[str, tuple[Any, Any]]] = {
+    "rounds": (1, 4_000_000),
+    "rounds_per_second": (5e-324, 1e308),
+    "arrivals_per_second": (0.0, 70_000.0),
+    "capacity": (0, INT32),
+    "fault_start": (0, INT32),
+    "fault_rounds": (0, INT32),
+    "fault_capacity": (0, INT32),
+    "failure_rate": (0.0, 1.0),
+    "tries": ((1,), (65_536,)),
+    "backoff_base": (0.0, float(INT32)),
+    "backoff_cap": (0.0, float(INT32)),
+    "budget": (0.0, 1e6),
+    "threshold": (0, INT32),
+}
+
+COUNT: Final = "a whole number >= 0 and <= 2147483647"
+
+RULES: Final[dict[str, str]] = {
+    "rounds": "a whole number >= 1 and <= 4000000",
+    "rounds_per_second": "a number > 0",
+    "arrivals_per_second": "a number >= 0",
+    "capacity": COUNT,
+    "fault_start": COUNT,
+    "fault_rounds": COUNT,
+    "fault_capacity": COUNT,
+    "failure_rate": "a number >= 0 and <= 1",
+    "tries": "a list of whole numbers, each >= 1 and <= 65536",
+    "backoff_base": "a number >= 0 and <= 2147483647",
+    "backoff_cap": "a number >= 0 and <= 2147483647",
+    "budget": "none or a number >= 0 and <= 1000000",
+    "threshold": COUNT,
+}
+
+NOT_A_NUMBER: Final[list[Any]] = [
+    "6",
+    None,
+    True,
+    [6],
+    {},
+    1j,
+    math.nan,
+    math.inf,
+    -math.inf,
+    10**400,
+]
+
+OUTSIDE: Final[dict[str, list[Any]]] = {
+    "rounds": [0, -1, 4_000_001, 0.5],
+    "rounds_per_second": [0, 0.0, -0.0, -1e-9],
+    "arrivals_per_second": [-1e-9],
+    "capacity": [-1, 2.5, 2**31],
+    "fault_start": [-1, 0.5, 2**31],
+    "fault_rounds": [-1, 99.9, 2**31],
+    "fault_capacity": [-1, 1.5, 2**31],
+    "failure_rate": [-1e-9, 1.000001],
+    "tries": [[], (), [0], [3, 0], [-1], [2.5], [65_537], [True], [None], ["3"], 3, "3x3", [[3]]],
+    "backoff_base": [-0.5, 2.0**31],
+    "backoff_cap": [-0.5, 2.0**31],
+    "budget": [-1, -0.3, 1_000_001],
+    "threshold": [-1, 0.5, 2**31],
+}
+
+
+def faults(**parameters: Any) -> list[str]:
+    with pytest.raises(ValueError, match=r"^Cell: ") as caught:
+        Cell(**parameters)
+    return str(caught.value).splitlines()
+
+
+# Parameters ---------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_lesson() -> None:
+    got = Cell().parameters
+    assert got == LESSON
+    assert {name: parameter.default for name, parameter in PARAMETERS.items()} == LESSON
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_both_ends_of_a_range_are_allowed(name: str) -> None:
+    # no traffic, so that neither the number of calls nor the rate stands in the way
+    room = {"arrivals_per_second": 0.0} if name != "arrivals_per_second" else {"rounds": 1}
+    got = [getattr(Cell(**(room | {name: end})), name) for end in ENDS[name]]
+    expected = list(ENDS[name])
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OUTSIDE.items() for value in values]
+)
+def test_a_value_out_of_range_is_refused_with_the_rule(name: str, value: Any) -> None:
+    got = faults(**{name: value})
+    expected = [f"Cell: {name} must be {RULES[name]}, got {value!r}"]
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, value)
+        for name in PARAMETERS
+        for value in NOT_A_NUMBER
+        if name != "tries" and not (name == "budget" and value is None)
+    ],
+)
+def test_what_is_no_finite_number_is_refused(name: str, value: Any) -> None:
+    got = faults(**{name: value})
+    expected = [f"Cell: {name} must be {RULES[name]}, got {value!r}"]
+    assert got == expected
+
+
+def test_the_truth_values_of_numpy_are_no_numbers_either() -> None:
+    got = check_parameter("capacity", np.True_)
+    expected = (None, f"capacity must be {COUNT}, got {np.True_!r}")
+    assert got == expected
+
+
+def test_all_faults_are_told_at_once() -> None:
+    got = faults(capacity=2.5, tries=[0], budget=-1)
+    expected = [
+        f"Cell: capacity must be {COUNT}, got 2.5",
+        f"Cell: tries must be {RULES['tries']}, got [0]",
+        f"Cell: budget must be {RULES['budget']}, got -1",
+    ]
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (
+            {"arrivals_per_second": 70_001},
+            "arrivals_per_second / rounds_per_second must be <= 700 per round, got 700.01; "
+            "use more rounds per second",
+        ),
+        (
+            {"arrivals_per_second": 1000, "rounds": 2_000_000},
+            "rounds * arrivals per round must be <= 10000000 requests, got 20000000",
+        ),
+        ({"tries": [257, 256]}, "the product of tries must be <= 65536, got 65792"),
+        (
+            {"arrivals_per_second": 100, "rounds": 1_000_000, "tries": [50, 50]},
+            "rounds * arrivals per round * product of tries must be <= 2000000000 calls, "
+            "got 2500000000",
+        ),
+    ],
+)
+def test_parameters_that_cannot_stand_together_are_refused(
+    parameters: dict[str, Any], expected: str
+) -> None:
+    got = faults(**parameters)
+    assert got == [f"Cell: {expected}"]
+
+
+def test_extreme_values_together_give_a_message_and_no_other_error() -> None:
+    got = faults(arrivals_per_second=1e308, rounds_per_second=1e-308, tries=[65_536] * 100)
+    assert len(got) == 3
+    assert all("must be <=" in fault for fault in got)
+
+
+def test_values_are_brought_to_their_own_types() -> None:
+    cell = Cell(
+        rounds=np.int64(600),  # type: ignore[arg-type]
+        capacity=8.0,  # type: ignore[arg-type]
+        backoff_cap=8,
+        failure_rate=np.float32(0.5),  # type: ignore[arg-type]
+        tries=[3.0, 1],  # type: ignore[arg-type]
+        budget="none",  # type: ignore[arg-type]
+    )
+    got = [cell.rounds, cell.capacity, cell.backoff_cap, cell.failure_rate, cell.tries, cell.budget]
+    expected = [600, 8, 8.0, 0.5, (3, 1), None]
+    assert got == expected
+    got_types = [type(value) for value in (*got[:4], *cell.tries)]
+    expected_types = [int, int, float, float, int, int]
+    assert got_types == expected_types
+
+
+def test_every_parameter_and_every_metric_says_its_unit_and_meaning() -> None:
+    assert all(parameter.unit and parameter.meaning for parameter in PARAMETERS.values())
+    assert all(meaning for _, meaning in MEANINGS.values())
+    got = [name for name, (unit, _) in MEANINGS.items() if not unit]
+    expected = ["times_usual"]  # a pure number
+    assert got == expected
+    assert {*COUNTERS, *RATIOS} == set(MEANINGS)
+
+
+# Immutable, equal, named --------------------------------------------------------------------------
+
+
+def test_a_cell_cannot_be_changed() -> None:
+    cell = Cell(tries=[3, 3])  # type: ignore[arg-type]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cell.capacity = 7  # type: ignore[misc]
+    assert isinstance(cell.tries, tuple)
+
+
+def test_changing_the_list_that_was_given_changes_no_cell() -> None:
+    given = [3, 3]
+    cell = Cell(tries=given)  # type: ignore[arg-type]
+    given.append(3)
+    assert cell.tries == (3, 3)
+
+
+def test_cells_with_equal_parameters_are_one_cell() -> None:
+    ways = [
+        Cell(backoff_cap=8, tries=(3, 3), budget=0.0),
+        Cell(backoff_cap=8.0, tries=[3, 3], budget=-0.0),  # type: ignore[arg-type]
+        dataclasses.replace(Cell(backoff_cap=8, budget=0), tries=(3, 3)),
+        pickle.loads(pickle.dumps(Cell(backoff_cap=8, tries=(3, 3), budget=0))),
+    ]
+    assert len(set(ways)) == 1
+    assert len({cell.identity for cell in ways}) == 1
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_parameter_changes_the_identity(name: str) -> None:
+    values: dict[str, Any] = {"tries": (3,), "budget": 0.3, "failure_rate": 0.5}
+    other = Cell(**{name: values.get(name, 7)})
+    assert other.identity != Cell().identity
+    assert other != Cell()
+
+
+def test_the_identity_sees_the_last_bit_of_a_float() -> None:
+    got = {Cell(budget=0.3).identity, Cell(budget=math.nextafter(0.3, 1)).identity}
+    assert len(got) == 2
+
+
+def test_layers_are_part_of_the_identity_though_only_their_product_counts() -> None:
+    got = {Cell(tries=tries).identity for tries in [(9,), (3, 3), (3, 3, 1)]}
+    assert len(got) == 3
+
+
+def test_identities_are_pinned() -> None:
+    """Shards on disk carry these names: a change would orphan every results folder."""
+    got = [Cell().identity, Cell(fault_rounds=100, tries=(3, 3, 3), budget=0.3).identity]
+    expected = ["44136fa355b3678a", "58eb5628443d4b95"]
+    assert got == expected
+
+
+def test_another_process_gives_the_same_identity() -> None:
+    code = "import mc; print(mc.Cell(tries=(3, 3), budget=0.3).identity)"
+    got = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2")
+    }
+    expected = {Cell(tries=(3, 3), budget=0.3).identity}
+    assert got == expected
+
+
+# Bounds -------------------------------------------------------------------------------------------
+
+
+def brute_longest_wait(cell: Cell) -> int:
+    """Sum the longest draw after every attempt but the last, in exact arithmetic."""
+    total = 0
+    base, cap = Fraction(cell.backoff_base), Fraction(cell.backoff_cap)
+    for n in range(cell.max_attempts - 1):
+        ceiling = min(cap, base * 2**n)
+        # wait = 1 + floor(u * ceiling) with u < 1: the largest whole number below the ceiling
+        total += 1 + max(0, math.ceil(ceiling) - 1)
+    return total
+
+
+def test_the_longest_wait_of_27_attempts_is_734_rounds() -> None:
+    got = Cell(tries=(3, 3, 3)).longest_wait
+    expected = 2 + 4 + 8 + 16 + 22 * 32
+    assert got == expected == 734
+
+
+@pytest.mark.parametrize(
+    ("tries", "base", "cap"),
+    [
+        ((1,), 2, 32),
+        ((2,), 2, 32),
+        ((3, 3), 2, 32),
+        ((3, 3, 3), 0, 32),
+        ((3, 3, 3), 2, 0),
+        ((3, 3, 3), 0.3, 32),
+        ((3, 3, 3), 2.5, 7.75),
+        ((3, 3, 3), 64, 32),
+        ((3, 3, 3), 1, 1),
+        ((200, 6), 1e-3, 12.5),
+        ((5000,), 1.5, INT32),
+    ],
+)
+def test_the_longest_wait_equals_the_sum_over_attempts(
+    tries: tuple[int, ...], base: float, cap: float
+) -> None:
+    cell = Cell(tries=tries, backoff_base=base, backoff_cap=cap, arrivals_per_second=0)
+    got = cell.longest_wait
+    expected = brute_longest_wait(cell)
+    assert got == expected
+
+
+def test_the_longest_wait_is_right_for_random_cells() -> None:
+    choice = random.Random(1)
+    for _ in range(300):
+        cell = Cell(
+            tries=tuple(choice.randint(1, 5) for _ in range(choice.randint(1, 4))),
+            backoff_base=choice.choice([0, 0.1, 1, 2, choice.uniform(0, 50)]),
+            backoff_cap=choice.choice([0, 0.5, 1, 32, choice.uniform(0, 500)]),
+            rounds=10,
+        )
+        got = cell.longest_wait
+        expected = brute_longest_wait(cell)
+        assert got == expected, cell
+
+
+@pytest.mark.parametrize("base", [5e-324, 1e-300, 1e-9, 0.3, 2.0, 1e9])
+def test_the_ceiling_doubles_up_to_the_cap(base: float) -> None:
+    """Bases below 1e-292 too: 2**1000 alone does not lift them to the cap."""
+    cell = Cell(backoff_base=base, backoff_cap=1000)
+    for attempt in (0, 1, 30, 900, 1023, 1050, 1100, 65_535):
+        got = cell.ceiling(attempt)
+        expected = min(Fraction(1000), Fraction(base) * 2**attempt)
+        assert Fraction(got) == expected, attempt
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+def exact_thresholds(rate: float, bits: int = 400) -> list[int]:
+    """Give floor(2**64 * P(N <= k)) up to 2**64 - 1, in whole numbers of 2**-bits.
+
+    The sum of mean**k / k! over its own total: no exponential function is needed, and every
+    step is cut off by less than one unit in the last of 400 bits.
+    """
+    mean = Fraction(rate)
+    terms = [1 << bits]
+    while terms[-1]:
+        terms.append(terms[-1] * mean.numerator // (mean.denominator * len(terms)))
+    total = sum(terms)
+    top = 2**64 - 1
+    thresholds, so_far = [], 0
+    for term in terms:
+        so_far += term
+        thresholds.append(min((so_far << 64) // total, top))
+        if thresholds[-1] == top:
+            return thresholds
+    raise AssertionError("the tail never came below 2**-64")
+
+
+@pytest.mark.parametrize("rate", [1e-12, 0.1, 0.9722, 1.0, 6.0, 47.3, 699.99])
+def test_the_thresholds_of_arrivals_are_exact(rate: float) -> None:
+    # exp(700) has 1010 bits, which the terms need beside those of the result
+    got = [int(threshold) for threshold in arrival_thresholds(rate)[0]]
+    expected = exact_thresholds(rate, bits=400 if rate < 100 else 1500)
+    assert got == expected
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.9722, 6.0, 47.3])
+def test_the_thresholds_of_arrivals_are_those_of_scipy(rate: float) -> None:
+    thresholds = arrival_thresholds(rate)[0]
+    got = thresholds.astype(np.float64) / 2.0**64
+    expected = stats.poisson.cdf(np.arange(thresholds.size), rate)
+    # scipy's cdf (an incomplete gamma function) is good to some units in the last place
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.9722, 6.0, 699.99])
+def test_the_guide_of_arrivals_never_skips_a_threshold(rate: float) -> None:
+    thresholds, guide = arrival_thresholds(rate)
+    whole = [int(threshold) for threshold in thresholds]
+    assert guide.shape == (4096,)
+    for index, start in enumerate(guide):
+        # counts for the smallest uniform with these 12 high bits
+        expected = sum(threshold <= index << 52 for threshold in whole)
+        assert int(start) == expected
+
+
+def test_without_arrivals_there_is_no_threshold() -> None:
+    thresholds, guide = arrival_thresholds(0.0)
+    assert thresholds.size == 0
+    assert not guide.any()
+
+
+def test_the_capacity_drops_inside_the_window_and_the_window_ends_with_the_run() -> None:
+    cells = [
+        Cell(rounds=10, fault_start=3, fault_rounds=4, fault_capacity=1),
+        Cell(rounds=10, fault_start=8, fault_rounds=INT32, capacity=5),
+        Cell(rounds=10, fault_start=INT32, fault_rounds=INT32, failure_rate=0.25),
+    ]
+    made = tables(cells, "philox")
+    rows = made.scalars[:, 0]
+    got = made.capacities[rows].tolist()
+    expected = [[6, 6, 6, 1, 1, 1, 1, 6, 6, 6], [5] * 8 + [0, 0], [6] * 10]
+    assert got == expected
+    got_profiles = made.profiles[rows].tolist()
+    expected_profiles = [[3, 7, 0], [8, 10, 0], [10, 10, 2**30]]
+    assert got_profiles == expected_profiles
+
+
+def test_the_ceilings_are_exact_multiples_under_philox_and_doubles_under_the_lesson() -> None:
+    cell = Cell(tries=(7,), backoff_base=0.3, backoff_cap=5)
+    doubles = [0.3, 0.6, 1.2, 2.4, 4.8, 5.0]
+    got_doubles = tables([cell], "lesson").ceilings[0, :6].tolist()
+    assert got_doubles == doubles
+    got = tables([cell], "philox").ceilings[0, :6].tolist()
+    expected = [round(Fraction(ceiling) * 2**32) for ceiling in doubles]
+    assert got == expected
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.1, 0.29, 0.3, 0.35, 0.7, 1.0, 2.5, 1e-7, 1e6])
+def test_a_budget_allows_the_floor_of_its_decimal_share(budget: float) -> None:
+    made = tables([Cell(tries=(3,), budget=budget)], "philox")
+    row = made.limits[made.scalars[0, 3]]
+    got = row.tolist()
+    share = Fraction(repr(budget))
+    expected = [min(math.floor(share * primary), INT32) for primary in range(row.size)]
+    assert got == expected
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.1, 0.29, 0.3, 0.35, 0.7, 1.0, 2.5])
+def test_a_budget_of_the_lesson_compares_doubles(budget: float) -> None:
+    made = tables([Cell(tries=(3,), budget=budget)], "lesson")
+    row = made.limits[made.scalars[0, 3]].tolist()
+    for primary, limit in enumerate(row):
+        assert limit <= budget * primary < limit + 1
+
+
+def test_without_a_budget_the_limit_is_never_reached() -> None:
+    made = tables([Cell(tries=(3,)), Cell(tries=(3,), budget=0.0)], "philox")
+    free, held = made.scalars[0], made.scalars[1]
+    got = [made.limits[row[3]][5 & row[4]] for row in (free, held)]
+    expected = [INT32, 0]
+    assert got == expected
+
+
+@pytest.mark.parametrize("generator", ["philox", "lesson"])
+def test_the_wheel_has_a_slot_for_every_wait(generator: Any) -> None:
+    for cap, tries in [(1, (2,)), (31.5, (27,)), (32, (27,)), (33, (27,)), (1e9, (2,)), (0, (3,))]:
+        cell = Cell(rounds=500, tries=tries, backoff_cap=cap)
+        size = tables([cell], generator).wheel_size
+        # the slot of the running round is read while others are written
+        longest = max(1, math.ceil(cell.ceiling(cell.max_attempts - 2)))
+        assert size > min(longest, cell.rounds)
+        assert size & (size - 1) == 0, "slots are found by masking"
+
+
+def test_cells_share_traffic_when_their_arrivals_are_the_same() -> None:
+    one, other = Cell(), Cell(arrivals_per_second=194.44, rounds_per_second=200, tries=(3,))
+    assert traffic_key(one, "philox") == traffic_key(other, "philox")
+    different = [Cell(rounds=3999), Cell(arrivals_per_second=97.23)]
+    assert all(traffic_key(one, "philox") != traffic_key(cell, "philox") for cell in different)
+    # the lesson's stream also feeds the failures of served calls, outside fault windows only
+    apart = [Cell(), Cell(failure_rate=0.5), Cell(fault_rounds=1)]
+    keys = [traffic_key(cell, "lesson") for cell in apart]
+    assert all(left != right for left, right in pairwise(keys))

@@ -1,0 +1,1479 @@
+"""The results folder: what stands in it, who can read it, and what stops, damage and reruns do.
+
+Whatever happens on the way, a run ends with the rows that an uninterrupted run has, or leaves the
+folder as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from polars.testing import assert_frame_equal
+
+import mc
+from mc import store
+from mc.experiment import read
+from mc.model import COUNTERS, MEANINGS, PARAMETERS, RATIOS
+from mc.runner import tasks
+from mc.store import FolderError
+
+REPLICATIONS: Final = 40
+N_CELLS: Final = 8
+N_ROWS: Final = N_CELLS * REPLICATIONS
+
+EXPERIMENT: Final = """
+title = "small"
+replications = 40
+[fixed]
+rounds = 300
+arrivals_per_second = 120
+capacity = 2
+fault_start = 50
+[[scenario]]
+name = "healthy"
+[[scenario]]
+name = "outage"
+fault_rounds = 60
+[[policy]]
+name = "none"
+[[policy]]
+name = "three"
+tries = [3]
+budget = 0.3
+[grid]
+backoff_cap = [8, 16]
+[[claim]]
+text = "three tries make more calls"
+scenario = "outage"
+metric = "calls"
+policies = ["none", "three"]
+at = {backoff_cap = 8}
+relation = "<"
+[[published]]
+scenario = "outage"
+policy = "three"
+at = {backoff_cap = 16}
+multiplier = 1.25
+"""
+
+WITHOUT_TAIL: Final = EXPERIMENT.partition("[[claim]]")[0]
+
+LESSON: Final = EXPERIMENT.replace("replications = 40", 'replications = 40\ngenerator = "lesson"')
+
+TABLES: Final = ("cells", "summary", "comparisons", "claims")
+
+STRING: Final = pl.String()
+SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
+    "cells": {
+        "cell": pl.Int32(),
+        "scenario": STRING,
+        "policy": STRING,
+        "rounds": pl.Int32(),
+        "rounds_per_second": pl.Float64(),
+        "arrivals_per_second": pl.Float64(),
+        "capacity": pl.Int32(),
+        "fault_start": pl.Int32(),
+        "fault_rounds": pl.Int32(),
+        "fault_capacity": pl.Int32(),
+        "failure_rate": pl.Float64(),
+        "tries": STRING,
+        "backoff_base": pl.Float64(),
+        "backoff_cap": pl.Float64(),
+        "budget": pl.Float64(),
+        "threshold": pl.Int32(),
+        "max_attempts": pl.Int32(),
+        "longest_wait": pl.Int64(),
+        "baseline": pl.Int32(),
+        "identity": STRING,
+    },
+    "replications": {
+        "cell": pl.Int32(),
+        "replication": pl.Int64(),
+        "requests": pl.Int32(),
+        "window_requests": pl.Int32(),
+        "calls": pl.Int32(),
+        "primary": pl.Int32(),
+        "retries": pl.Int32(),
+        "successful": pl.Int32(),
+        "dropped": pl.Int32(),
+        "in_flight": pl.Int32(),
+        "peak": pl.Int32(),
+        "window_calls": pl.Int32(),
+        "second_peak": pl.Int32(),
+        "wait_total": pl.Int64(),
+        "wait_max": pl.Int32(),
+        "late": pl.Int32(),
+        "drain": pl.Int32(),
+    },
+    "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
+    | dict.fromkeys(("mean", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
+    | dict.fromkeys(("min", "p05", "p25", "median", "p75", "p95", "max"), pl.Float64())
+    | dict.fromkeys(("published", "published_percentile"), pl.Float64()),
+    "comparisons": {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": STRING, "n": pl.Int64()}
+    | dict.fromkeys(("mean_difference", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
+    | dict.fromkeys(("share_less", "share_equal", "share_greater"), pl.Float64())
+    | {"variance_reduction": pl.Float64()},
+    "claims": {
+        "claim": pl.Int32(),
+        "text": STRING,
+        "scenario": STRING,
+        "metric": STRING,
+        "relation": STRING,
+        "link_metric": STRING,
+        "left": STRING,
+        "right": STRING,
+        "n": pl.Int64(),
+        "n_holds": pl.Int64(),
+        "share": pl.Float64(),
+        "share_low": pl.Float64(),
+        "share_high": pl.Float64(),
+        "mean_difference": pl.Float64(),
+        "mcse": pl.Float64(),
+        "ci_low": pl.Float64(),
+        "ci_high": pl.Float64(),
+        "verdict": STRING,
+    },
+}
+
+Snapshot = dict[str, tuple[bytes, int]]
+
+
+# Helpers ------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, text: str, name: str = "small.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def run(text: str, out: Path, **options: Any) -> list[str]:
+    """Run an experiment into a folder; give what the user is told, a line each."""
+    told: list[str] = []
+    mc.run(write(out.parent, text), out, say=told.append, **options)
+    return told
+
+
+def snapshot(folder: Path) -> Snapshot:
+    """Bytes and time of change of every file."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def shards(folder: Path) -> Snapshot:
+    return {name: at for name, at in snapshot(folder).items() if name.startswith("replications/")}
+
+
+def rows(folder: Path) -> pl.DataFrame:
+    return mc.load(folder).replications
+
+
+def assert_same_results(folder: Path, expected: Path) -> None:
+    """Every table equal row for row, whatever the shards are cut like."""
+    got_results, expected_results = mc.load(folder), mc.load(expected)
+    assert got_results.complete
+    assert_frame_equal(rows(folder), rows(expected))
+    for table in TABLES:
+        assert_frame_equal(getattr(got_results, table), getattr(expected_results, table))
+
+
+def named(results: mc.Results, table: str) -> pl.DataFrame:
+    """Give a table with cells by what they are instead of by number."""
+    keys = ["scenario", "policy", *PARAMETERS]
+    cells = results.cells.select("cell", *keys)
+    frame = cells.join(getattr(results, table), on="cell", how="inner").drop("cell")
+    if "baseline" in frame.columns:
+        policies = results.cells.select("cell", baseline_policy="policy")
+        frame = frame.join(policies, left_on="baseline", right_on="cell").drop("baseline")
+    order = [name for name in (*keys, "replication", "metric") if name in frame.columns]
+    return frame.sort(order)
+
+
+def assert_same_numbers(folder: Path, expected: Path) -> None:
+    """Every table equal, though the cells may be numbered differently."""
+    for table in ("replications", "summary", "comparisons"):
+        assert_frame_equal(named(mc.load(folder), table), named(mc.load(expected), table))
+    assert_frame_equal(mc.load(folder).claims, mc.load(expected).claims)
+
+
+def unfinish(folder: Path) -> None:
+    """Make a folder look as if its run had stopped before the tables."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(manifest | {"complete": False}), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a finished run, not to be changed."""
+    out = tmp_path_factory.mktemp("finished") / "out"
+    run(EXPERIMENT, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def finished_lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lesson") / "out"
+    run(LESSON, out)
+    return out
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    """Give a copy of a finished run."""
+    return Path(shutil.copytree(finished, tmp_path / "out"))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Give a finished run of the experiment without claims and published figures."""
+    run(WITHOUT_TAIL, tmp_path / "bare", replications=4)
+    return tmp_path / "bare"
+
+
+# What stands in the folder ------------------------------------------------------------------------
+
+
+def test_the_folder_holds_these_files_and_no_others(finished: Path) -> None:
+    got = {path.name for path in finished.iterdir()}
+    expected = {"manifest.json", "replications", *(f"{table}.parquet" for table in TABLES)}
+    assert got == expected
+    assert all(path.suffix == ".parquet" for path in (finished / "replications").iterdir())
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_its_columns_and_types(finished: Path, table: str) -> None:
+    got = dict(pl.read_parquet(finished / f"{table}.parquet").schema)
+    expected = SCHEMAS[table]
+    assert got == expected
+    assert list(got) == list(expected)
+
+
+def test_every_shard_has_the_columns_and_types_of_rows(finished: Path) -> None:
+    for path in (finished / "replications").iterdir():
+        got = list(pl.read_parquet(path).schema.items())
+        expected = list(SCHEMAS["replications"].items())
+        assert got == expected
+
+
+def test_a_row_of_the_lesson_has_its_seed_as_third_column(finished_lesson: Path) -> None:
+    got = list(rows(finished_lesson).schema.items())
+    expected = list(SCHEMAS["replications"].items())
+    expected.insert(2, ("seed", pl.Int64()))
+    assert got == expected
+
+
+def test_files_are_plain_and_compressed(finished: Path) -> None:
+    """Plain strings, signed integers, zstd: what every reader of Parquet understands."""
+    for path in finished.rglob("*.parquet"):
+        metadata = pq.read_metadata(path)
+        schema = pq.read_schema(path)
+        types = {str(field.type) for field in schema}
+        assert types <= {"int32", "int64", "double", "string", "large_string"}, path
+        for group in range(metadata.num_row_groups):
+            for column in range(metadata.num_columns):
+                got = metadata.row_group(group).column(column).compression
+                assert got == "ZSTD", path
+
+
+def test_rows_are_sorted_and_each_is_there_once(finished: Path) -> None:
+    found = []
+    for path in (finished / "replications").iterdir():
+        shard = pl.read_parquet(path).select("cell", "replication").rows()
+        assert shard == sorted(shard), path
+        found += shard
+    expected = [(cell, r) for cell in range(N_CELLS) for r in range(REPLICATIONS)]
+    assert sorted(found) == expected
+
+
+def test_the_rows_are_those_of_simulate(finished: Path) -> None:
+    experiment = read(finished.parent / "small.toml")
+    cells = [point.parameters for point in experiment.points]
+    expected = mc.simulate(cells, replications=REPLICATIONS, seed=experiment.seed)
+    assert_frame_equal(rows(finished), expected)
+
+
+def test_the_tables_are_sorted_and_complete(finished: Path) -> None:
+    results = mc.load(finished)
+    got = results.summary.select("cell", "metric").rows()
+    expected = [(cell, metric) for cell in range(N_CELLS) for metric in (*COUNTERS, *RATIOS)]
+    assert got == expected
+    pairs = results.comparisons.select("cell", "metric").rows()
+    baselines = set(results.cells["baseline"])
+    assert pairs == [pair for pair in expected if pair[0] not in baselines]
+    assert results.cells["cell"].to_list() == list(range(N_CELLS))
+    assert results.claims["claim"].unique().to_list() == [0]
+
+
+@pytest.mark.parametrize("rate", [0, 120])
+@pytest.mark.parametrize("replications", [1, 10])
+def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate: int) -> None:
+    overrides = {"arrivals_per_second": str(rate)}
+    run(EXPERIMENT, tmp_path / "out", replications=replications, overrides=overrides)
+    for path in (tmp_path / "out").rglob("*.parquet"):
+        frame = pl.read_parquet(path)
+        for column in frame.select(pl.selectors.float()):
+            assert column.is_finite().all(), f"{path.name}: {column.name}"  # NULL passes
+    results = mc.load(tmp_path / "out")
+    without_window = results.cells.filter(pl.col("fault_rounds") == 0)["cell"].to_list()
+    in_rows = results.replications.filter(pl.col("second_peak").is_null())
+    assert in_rows["cell"].unique().sort().to_list() == without_window
+    undefined = results.summary.filter(pl.col("n") == 0)
+    got = set(undefined["metric"])
+    expected = {"second_peak", "drain", "window_rate", "times_usual"}
+    assert got == (expected if rate else expected | {"multiplier"})
+    numbers = undefined.select(pl.exclude("cell", "metric", "n", "published"))
+    assert numbers.null_count().row(0) == (undefined.height,) * numbers.width
+
+
+def test_the_manifest_says_how_the_results_were_made(finished: Path) -> None:
+    manifest = mc.load(finished).manifest
+    experiment = read(finished.parent / "small.toml")
+    assert manifest["experiment"] == experiment.source
+    got = {key: manifest[key] for key in ("title", "generator", "seed", "replications")}
+    expected = {"title": "small", "generator": "philox", "seed": 20260802, "replications": 40}
+    assert got == expected
+    assert (manifest["n_cells"], manifest["n_rows"]) == (N_CELLS, N_ROWS)
+    assert manifest["complete"] is True
+    assert {"python", "retrystorm", "numpy", "numba", "polars"} <= set(manifest["versions"])
+    assert len(manifest["experiment_sha256"]) == 64
+    assert manifest["seconds"] >= 0
+    assert manifest["started"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("table", ["replications", *TABLES])
+def test_the_manifest_says_unit_and_meaning_of_every_column(finished: Path, table: str) -> None:
+    columns = mc.load(finished).manifest["columns"][table]
+    got = [name for name in columns if name != "seed"]  # of the lesson's generator alone
+    expected = list(SCHEMAS[table])
+    assert got == expected
+    assert all(column["meaning"] for column in columns.values())
+
+
+def test_the_units_in_the_manifest_are_those_of_parameters_and_metrics(finished: Path) -> None:
+    manifest = mc.load(finished).manifest
+    columns = manifest["columns"]
+    got = {name: columns["cells"][name]["unit"] for name in PARAMETERS}
+    expected = {name: parameter.unit for name, parameter in PARAMETERS.items()}
+    assert got == expected
+    got = {name: entry["unit"] for name, entry in manifest["metrics"].items()}
+    expected = {name: unit for name, (unit, _) in MEANINGS.items()}
+    assert got == expected
+    got = {name: columns["replications"][name]["unit"] for name in COUNTERS}
+    assert got == {name: expected[name] for name in COUNTERS}
+
+
+def test_the_manifest_of_a_finished_run_lists_every_file(finished: Path) -> None:
+    manifest = mc.load(finished).manifest
+    got = manifest["shards"]
+    expected = {path.name: path.stat().st_size for path in store.shard_paths(finished)}
+    assert got == expected
+    got = manifest["tables"]
+    expected_hashes = {
+        table: hashlib.sha256((finished / f"{table}.parquet").read_bytes()).hexdigest()
+        for table in TABLES
+    }
+    assert got == expected_hashes
+
+
+def test_the_experiment_stands_in_the_manifest_as_it_was_overridden(tmp_path: Path) -> None:
+    run(EXPERIMENT, tmp_path / "out", replications=3, seed=5, overrides={"rounds": "200"})
+    manifest = mc.load(tmp_path / "out").manifest
+    got = (manifest["replications"], manifest["seed"], manifest["experiment"]["fixed"]["rounds"])
+    expected = (3, 5, 200)
+    assert got == expected
+    assert mc.load(tmp_path / "out").cells["rounds"].unique().to_list() == [200]
+
+
+def parts(n_blocks: int, replications: int, cells_per_block: int = 1) -> list[tasks.Task]:
+    """Give the work on cells of different traffics, numbered crosswise."""
+    cells = {
+        n_blocks * k + i: mc.Cell(arrivals_per_second=50 + i, rounds=10, backoff_cap=k + 1)
+        for i in range(n_blocks)
+        for k in range(cells_per_block)
+    }
+    blocks = tasks.plan_blocks(cells, "philox")
+    assert len(blocks) == n_blocks
+    return [tasks.Task((block,), 0, replications) for block in blocks]
+
+
+@pytest.mark.parametrize("n_blocks", [1, 7, 40, 1000, 3000])
+@pytest.mark.parametrize("replications", [1, 2, 1000, 1_000_000])
+def test_there_are_at_most_about_a_thousand_shards(n_blocks: int, replications: int) -> None:
+    got = len(tasks.cut(parts(n_blocks, replications)))
+    assert min(16, n_blocks * replications) <= got <= 1100
+
+
+@pytest.mark.parametrize("n_blocks", [1, 3, 50, 700])
+@pytest.mark.parametrize("replications", [1, 2, 33, 1000])
+@pytest.mark.parametrize("cells_per_block", [1, 5])
+def test_tasks_hold_every_row_once(n_blocks: int, replications: int, cells_per_block: int) -> None:
+    counts: Counter[int] = Counter()
+    for task in tasks.cut(parts(n_blocks, replications, cells_per_block)):
+        counts.update(dict.fromkeys(task.ids, task.stop - task.start))
+    expected = dict.fromkeys(range(n_blocks * cells_per_block), replications)
+    assert counts == expected
+
+
+def test_a_task_out_of_time_goes_on_later_with_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call of the kernel ends its task, be it amid a block or between two of a pack."""
+    text = WITHOUT_TAIL.replace("[grid]", "[grid]\narrivals_per_second = [60, 90, 120]")
+    text = text.replace("arrivals_per_second = 120\n", "")
+    monkeypatch.setattr(tasks, "MIN_TASKS", 1)
+    run(text, tmp_path / "whole", replications=3)
+    monkeypatch.setattr(tasks, "SAVE_SECONDS", 0.0)
+    run(text, tmp_path / "out", replications=3)
+    got = [len(store.shard_paths(tmp_path / name)) for name in ("whole", "out")]
+    expected = [1, 3 * 3]  # one pack; blocks x replications
+    assert got == expected
+    assert_same_results(tmp_path / "out", tmp_path / "whole")
+
+
+def test_a_shard_of_several_traffics_is_sorted(tmp_path: Path) -> None:
+    """Blocks are packed whose cells are numbered crosswise."""
+    text = WITHOUT_TAIL.replace("arrivals_per_second = 120\n", "")
+    rates = ", ".join(str(rate) for rate in range(40, 90))
+    text = text.replace("[grid]", f"[grid]\narrivals_per_second = [{rates}]")
+    run(text, tmp_path / "out", replications=2)
+    found = [pl.read_parquet(path) for path in store.shard_paths(tmp_path / "out")]
+    assert any(frame["cell"].n_unique() > 8 for frame in found)
+    for frame in found:
+        keys = frame.select("cell", "replication").rows()
+        assert keys == sorted(keys)
+    cells = [point.parameters for point in read(tmp_path / "small.toml").points]
+    assert_frame_equal(rows(tmp_path / "out"), mc.simulate(cells, replications=2))
+
+
+# Who can read it ----------------------------------------------------------------------------------
+
+
+def content(frame: pl.DataFrame) -> dict[str, list[Any]]:
+    return frame.to_dict(as_series=False)
+
+
+def read_by_polars(pattern: str) -> dict[str, list[Any]]:
+    return content(pl.scan_parquet(pattern).collect())
+
+
+def read_by_pandas(pattern: str) -> dict[str, list[Any]]:
+    path = Path(pattern).parent if "*" in pattern else Path(pattern)
+    frame = pd.read_parquet(path).astype(object)
+    return {
+        str(name): column.to_list() for name, column in frame.where(frame.notna(), None).items()
+    }
+
+
+def read_by_duckdb(pattern: str) -> dict[str, list[Any]]:
+    with duckdb.connect() as connection:
+        table = connection.execute("SELECT * FROM read_parquet(?)", [pattern])
+        names = [column[0] for column in table.description or []]
+        lines = table.fetchall()
+    return {name: [line[i] for line in lines] for i, name in enumerate(names)}
+
+
+def read_by_pyarrow(pattern: str) -> dict[str, list[Any]]:
+    path = Path(pattern).parent if "*" in pattern else Path(pattern)
+    columns: dict[str, list[Any]] = ds.dataset(path, format="parquet").to_table().to_pydict()
+    return columns
+
+
+@pytest.mark.parametrize("table", ["replications", *TABLES])
+@pytest.mark.parametrize(
+    "reader", [read_by_polars, read_by_pandas, read_by_duckdb, read_by_pyarrow]
+)
+def test_every_reader_sees_the_same_content(
+    finished: Path, reader: Callable[[str], dict[str, list[Any]]], table: str
+) -> None:
+    name = "replications/*.parquet" if table == "replications" else f"{table}.parquet"
+    # pandas shows whole numbers with gaps as floats
+    strict = reader is not read_by_pandas
+    got = pl.DataFrame(reader(str(finished / name)), schema=SCHEMAS[table], strict=strict)
+    expected = getattr(mc.load(finished), table)
+    order = [key for key in ("claim", "cell", "replication", "metric") if key in got.columns]
+    assert_frame_equal(got.sort(order), expected.sort(order))
+
+
+def test_duckdb_counts_and_averages_without_the_nulls(finished: Path) -> None:
+    query = "SELECT cell, count(drain), sum(drain) FROM read_parquet(?) GROUP BY cell ORDER BY cell"
+    with duckdb.connect() as connection:
+        files = [str(finished / "replications" / "*.parquet")]
+        got = connection.execute(query, files).fetchall()
+    lines = rows(finished).rows_by_key("cell", named=True)
+    drains = {cell: [row["drain"] for row in found] for cell, found in lines.items()}
+    expected = [
+        (cell, 0, None) if None in values else (cell, len(values), sum(values))
+        for cell, values in sorted(drains.items())
+    ]
+    assert got == expected
+
+
+def test_an_unfinished_folder_says_so_when_a_table_is_asked_for(out: Path) -> None:
+    unfinish(out)
+    results = mc.load(out)
+    assert not results.complete
+    assert results.replications.height == N_ROWS
+    with pytest.raises(FolderError, match="not finished; start the same command again"):
+        _ = results.summary
+
+
+def test_a_folder_without_results_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="no results here"):
+        mc.load(tmp_path)
+    with pytest.raises(FolderError, match="no results here"):
+        mc.load(tmp_path / "missing")
+
+
+# The same again, and more of it -------------------------------------------------------------------
+
+
+def test_a_finished_run_started_again_touches_no_file(out: Path) -> None:
+    before = snapshot(out)
+    told = run(EXPERIMENT, out)
+    assert snapshot(out) == before
+    assert told == [f"{out} is finished: nothing to do (--force starts afresh)"]
+
+
+def test_another_layout_of_the_same_experiment_touches_no_file(out: Path) -> None:
+    before = snapshot(out)
+    other = EXPERIMENT.replace("[8, 16]", "[8.0, 16.0]").replace("capacity = 2", "capacity=2 #")
+    run(other, out, jobs=1)
+    assert snapshot(out) == before
+
+
+@pytest.mark.parametrize("text", [EXPERIMENT, LESSON])
+def test_more_replications_make_only_the_missing_rows(tmp_path: Path, text: str) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    run(text, out, replications=13)
+    before = shards(out)
+    told = run(text, out, replications=50)
+    assert f"{out}: {13 * N_CELLS} of {50 * N_CELLS} rows are there, continuing" in told
+    assert before.items() <= shards(out).items()
+    run(text, whole, replications=50)
+    assert_same_results(out, whole)
+
+
+def test_fewer_replications_are_refused(out: Path) -> None:
+    before = snapshot(out)
+    with pytest.raises(FolderError, match="replications was 40, is 39"):
+        run(EXPERIMENT, out, replications=39)
+    assert snapshot(out) == before
+
+
+ADDED: Final = {
+    "a value in the middle of an axis": ("[8, 16]", "[8, 11, 16]"),
+    "a value at the start of an axis": ("[8, 16]", "[4, 8, 16]"),
+    "a policy in the middle": (
+        '[[policy]]\nname = "three"',
+        '[[policy]]\nname = "nine"\ntries = [3, 3]\n[[policy]]\nname = "three"',
+    ),
+    "a policy at the start": (
+        '[[policy]]\nname = "none"',
+        '[[policy]]\nname = "nine"\ntries = [3, 3]\n[[policy]]\nname = "none"',
+    ),
+    "a scenario at the start": (
+        '[[scenario]]\nname = "healthy"',
+        '[[scenario]]\nname = "errors"\nfailure_rate = 0.1\n[[scenario]]\nname = "healthy"',
+    ),
+    "a scenario equal to another but in name": (
+        '[[scenario]]\nname = "healthy"',
+        '[[scenario]]\nname = "calm"\n[[scenario]]\nname = "healthy"',
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ADDED)
+def test_added_cells_leave_the_others_untouched(out: Path, tmp_path: Path, what: str) -> None:
+    old, new = ADDED[what]
+    extended = EXPERIMENT.replace(old, new)
+    assert extended != EXPERIMENT
+    before, cells_before = shards(out), mc.load(out).cells
+    run(extended, out)
+    assert before.items() <= shards(out).items()
+
+    fixed = ["cell", "scenario", "policy", *PARAMETERS, "identity"]
+    cells = mc.load(out).cells.sort("cell")
+    assert_frame_equal(cells.head(N_CELLS).select(fixed), cells_before.select(fixed))
+    assert cells["cell"].to_list() == list(range(cells.height))
+    assert cells.height > N_CELLS
+
+    run(extended, tmp_path / "whole")
+    assert_same_numbers(out, tmp_path / "whole")
+    again = snapshot(out)
+    run(extended, out)
+    assert snapshot(out) == again
+
+
+def test_an_axis_may_be_added_if_it_has_the_value_of_before(bare: Path, tmp_path: Path) -> None:
+    text = WITHOUT_TAIL.replace("arrivals_per_second = 120\n", "")
+    extended = text.replace("[grid]", "[grid]\narrivals_per_second = [60, 120]")
+    before = shards(bare)
+    run(extended, bare, replications=4)
+    assert before.items() <= shards(bare).items()
+    run(extended, tmp_path / "whole", replications=4)
+    assert_same_numbers(bare, tmp_path / "whole")
+
+
+def test_cells_and_replications_can_be_added_in_turn(out: Path, tmp_path: Path) -> None:
+    wider = EXPERIMENT.replace("[8, 16]", "[4, 8, 16]")
+    widest = wider.replace(
+        'name = "three"', 'name = "two"\ntries = [2]\n[[policy]]\nname = "three"'
+    )
+    run(EXPERIMENT, out, replications=45)
+    run(wider, out, replications=45)
+    run(widest, out, replications=60)
+    run(widest, tmp_path / "whole", replications=60)
+    assert_same_numbers(out, tmp_path / "whole")
+
+
+def test_new_claims_and_figures_are_judged_on_the_old_rows(out: Path, tmp_path: Path) -> None:
+    other = EXPERIMENT.replace('"small"', '"renamed"').replace('relation = "<"', 'relation = ">="')
+    other = other.replace("multiplier = 1.25", "multiplier = 1.5\ncalls = 400")
+    before = shards(out)
+    run(other, out)
+    assert shards(out) == before
+    assert mc.load(out).manifest["title"] == "renamed"
+    run(other, tmp_path / "whole")
+    assert_same_results(out, tmp_path / "whole")
+
+
+# Another experiment -------------------------------------------------------------------------------
+
+CHANGED: Final = {
+    "another seed": ("replications = 40", "replications = 40\nseed = 7", "seed was 20260802, is 7"),
+    "another generator": (
+        "replications = 40",
+        'replications = 40\ngenerator = "lesson"',
+        "generator was philox, is lesson",
+    ),
+    "another parameter": (
+        "rounds = 300",
+        "rounds = 301",
+        "without rounds = 300; with rounds = 301",
+    ),
+    "a parameter less": ("capacity = 2\n", "", "without capacity = 2"),
+    "a parameter more": ("capacity = 2\n", "capacity = 2\nthreshold = 5\n", "with threshold = 5"),
+    "another value on an axis": ("[8, 16]", "[8, 17]", "without backoff_cap = 16.0 in the grid"),
+    "a value less on an axis": ("[8, 16]", "[16]", "without backoff_cap = 8.0 in the grid"),
+    "another policy": ("tries = [3]", "tries = [2]", r'policy "three" .*\[2\]'),
+    "a policy renamed": ('"none"', '"nothing"', 'without policy "none"'),
+    "a scenario less": ('[[scenario]]\nname = "healthy"\n', "", 'without scenario "healthy"'),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_another_experiment_is_refused_with_the_difference_named(bare: Path, what: str) -> None:
+    old, new, difference = CHANGED[what]
+    other = WITHOUT_TAIL.replace(old, new)
+    assert other != WITHOUT_TAIL
+    before = snapshot(bare)
+    with pytest.raises(FolderError, match=difference) as caught:
+        run(other, bare, replications=4)
+    assert str(caught.value).startswith(f"{bare}: holds the results of another experiment: ")
+    assert "--force" in str(caught.value)
+    assert snapshot(bare) == before
+
+
+def test_seeds_of_the_lesson_can_be_neither_changed_nor_added(tmp_path: Path) -> None:
+    text = 'title = "seeds"\ngenerator = "lesson"\nseeds = [1, 2]\n[fixed]\nrounds = 100\n'
+    out = tmp_path / "out"
+    run(text, out)
+    before = snapshot(out)
+    assert rows(out)["seed"].to_list() == [1, 2]
+    for other in ("[1, 3]", "[2, 1]", "[1]"):
+        with pytest.raises(FolderError, match="seeds was"):
+            run(text.replace("[1, 2]", other), out)
+    assert snapshot(out) == before
+
+
+def test_force_starts_afresh(bare: Path, tmp_path: Path) -> None:
+    other = WITHOUT_TAIL.replace("rounds = 300", "rounds = 200")
+    run(other, bare, replications=3, force=True)
+    run(other, tmp_path / "whole", replications=3)
+    assert_same_results(bare, tmp_path / "whole")
+
+
+def test_force_makes_the_same_rows_again(out: Path, finished: Path) -> None:
+    before = shards(out)
+    run(EXPERIMENT, out, force=True)
+    assert_same_results(out, finished)
+    assert not before.items() & shards(out).items()
+
+
+# What is not ours ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("name", ["thesis.txt", "cells.parquet", "replications/precious.parquet"])
+def test_a_folder_of_something_else_is_refused(tmp_path: Path, name: str, force: bool) -> None:
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).write_text("precious")
+    before = snapshot(out)
+    with pytest.raises(FolderError, match="holds something else than results"):
+        run(EXPERIMENT, out, force=force)
+    assert snapshot(out) == before
+
+
+FOREIGN: Final = '{"name": "web app", "icons": []}'
+
+
+@pytest.mark.parametrize(
+    ("manifest", "force"),
+    [(FOREIGN, False), (FOREIGN, True), ("[]", False), ("[]", True), ("", False), ("{", False)],
+)
+def test_a_folder_with_a_manifest_of_another_program_is_refused(
+    tmp_path: Path, manifest: str, force: bool
+) -> None:
+    """Many programs call a file manifest.json; their folders are not ours to empty."""
+    out = tmp_path / "out"
+    (out / "replications").mkdir(parents=True)
+    (out / "manifest.json").write_text(manifest)
+    (out / "summary.parquet").write_text("precious")
+    (out / "replications" / "precious.txt").write_text("precious")
+    before = snapshot(out)
+    with pytest.raises(FolderError, match="manifest"):
+        run(EXPERIMENT, out, force=force)
+    assert snapshot(out) == before
+
+
+def test_results_of_another_version_are_replaced_by_force_alone(out: Path, finished: Path) -> None:
+    path = out / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"format": 99}), "utf-8")
+    before = snapshot(out)
+    with pytest.raises(FolderError, match="another version of this program"):
+        run(EXPERIMENT, out)
+    with pytest.raises(FolderError, match="another version of this program"):
+        mc.load(out)
+    assert snapshot(out) == before
+    run(EXPERIMENT, out, force=True)
+    assert_same_results(out, finished)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_force_removes_only_what_a_run_writes(out: Path, force: bool) -> None:
+    (out / "notes.txt").write_text("precious")
+    (out / "figures").mkdir()
+    (out / "figures" / "mine.png").write_text("precious")
+    run(EXPERIMENT, out, force=force)
+    assert (out / "notes.txt").read_text() == "precious"
+    assert (out / "figures" / "mine.png").read_text() == "precious"
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path, finished: Path) -> None:
+    (tmp_path / "out").mkdir()
+    run(EXPERIMENT, tmp_path / "out")
+    assert_same_results(tmp_path / "out", finished)
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_file_in_the_place_of_the_folder_is_refused(
+    tmp_path: Path, below: str, force: bool
+) -> None:
+    (tmp_path / "out").write_text("precious")
+    with pytest.raises(FolderError, match=r"/out"):
+        mc.run(write(tmp_path, EXPERIMENT), f"{tmp_path}/out{below}", force=force)
+    assert (tmp_path / "out").read_text() == "precious"
+    assert {path.name for path in tmp_path.iterdir()} == {"small.toml", "out"}
+
+
+WITHOUT_RIGHTS: Final = """
+import os, sys
+from mc.cli import app
+run = ["run", "small.toml", "--replications", "1", "--out"]
+app([*run, "warm"], standalone_mode=False)  # imports all there is to import
+if os.getuid() == 0:  # nothing is forbidden to root: become nobody
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for out in sys.argv[1:]:
+    try:
+        app([*run, out])
+    except SystemExit as end:
+        print("exit code", end.code, file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, WITHOUT_TAIL)
+    tmp_path.chmod(0o755)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    # the names are relative, since folders above this one may be closed to nobody
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RIGHTS, "closed", "closed/new"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [
+        "closed: cannot be written to (Permission denied)",
+        "exit code 2",
+        "closed/new: cannot be written to (Permission denied)",
+        "exit code 2",
+    ]
+    assert done.stderr.splitlines() == expected
+    assert list((tmp_path / "closed").iterdir()) == []
+
+
+# Damage -------------------------------------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def no_parquet(path: Path) -> None:
+    path.write_text("not a table")
+
+
+def flip_a_value(path: Path) -> None:
+    """Change one bit in the middle of the data of a column."""
+    column = pq.read_metadata(path).row_group(0).column(4)  # calls
+    at = column.data_page_offset + column.total_compressed_size // 2
+    damaged = bytearray(path.read_bytes())
+    damaged[at] ^= 1
+    path.write_bytes(damaged)
+
+
+def change_a_value(path: Path) -> None:
+    """Write a proper Parquet file with the footer of the shard and one other number."""
+    table = pq.read_table(path)
+    frame = pl.DataFrame(table).with_columns(
+        calls=pl.when(pl.int_range(pl.len()) == 3).then(77).otherwise("calls").cast(pl.Int32)
+    )
+    changed = frame.to_arrow().replace_schema_metadata(table.schema.metadata)
+    pq.write_table(changed, path)
+
+
+def drop_a_row(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+
+
+def like(path: Path, folder: Path) -> Path:
+    """Find the shard of the same cells and replications in another folder."""
+
+    def held_by(shard: Path) -> tuple[str, ...]:
+        first, last, _, start, stop, _ = shard.stem.split("-")
+        return first, last, start, stop
+
+    (found,) = [p for p in store.shard_paths(folder) if held_by(p) == held_by(path)]
+    return found
+
+
+def copy_from_another_run(path: Path) -> None:
+    """Take the shard of the same rows from a run with another seed, under the name of ours."""
+    other = path.parent.parent.parent / "other"
+    run(EXPERIMENT, other, seed=5)
+    shutil.copy(like(path, other), path)
+
+
+def copy_from_other_parameters(path: Path) -> None:
+    """Take the shard of the same rows, cells and seed from a run with other parameters."""
+    other = path.parent.parent.parent / "other"
+    run(EXPERIMENT, other, overrides={"rounds": "301"})
+    shutil.copy(like(path, other), path)
+
+
+DAMAGES: Final[list[Callable[[Path], None]]] = [
+    truncate,
+    empty,
+    no_parquet,
+    flip_a_value,
+    change_a_value,
+    drop_a_row,
+    copy_from_another_run,
+    copy_from_other_parameters,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_shard_is_put_aside_and_made_anew(
+    out: Path, finished: Path, damage: Callable[[Path], None]
+) -> None:
+    unfinish(out)
+    path = store.shard_paths(out)[5]
+    before = shards(out)
+    damage(path)
+    damaged = path.read_bytes()
+    told = run(EXPERIMENT, out)
+    assert any(str(path) in line and "put aside" in line for line in told), told
+    assert_same_results(out, finished)
+    kept = [file.read_bytes() for file in out.rglob("*") if file.is_file() and file != path]
+    assert damaged in kept, "what was put aside can be looked at"
+    untouched = {name for name, at in shards(out).items() if before.get(name) == at}
+    assert len(untouched) == len(before) - 1
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_value, copy_from_another_run])
+def test_damage_in_a_finished_folder_is_noticed_by_the_next_run(
+    out: Path, finished: Path, damage: Callable[[Path], None]
+) -> None:
+    path = store.shard_paths(out)[5]
+    damage(path)
+    told = run(EXPERIMENT, out)
+    assert any(str(path) in line and "put aside" in line for line in told), told
+    assert_same_results(out, finished)
+
+
+@pytest.mark.parametrize("damage", [truncate, copy_from_another_run])
+def test_damage_is_noticed_when_replications_are_added(
+    out: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    path = store.shard_paths(out)[5]
+    damage(path)
+    told = run(EXPERIMENT, out, replications=50)
+    assert any(str(path) in line and "put aside" in line for line in told), told
+    run(EXPERIMENT, tmp_path / "whole", replications=50)
+    assert_same_results(out, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_a_missing_shard_is_made_anew(out: Path, finished: Path, state: str) -> None:
+    if state == "unfinished":
+        unfinish(out)
+    store.shard_paths(out)[5].unlink()
+    run(EXPERIMENT, out)
+    assert_same_results(out, finished)
+
+
+def test_every_shard_may_be_damaged(out: Path, finished: Path) -> None:
+    unfinish(out)
+    for path in store.shard_paths(out):
+        empty(path)
+    run(EXPERIMENT, out)
+    assert_same_results(out, finished)
+
+
+def test_a_shard_that_is_there_twice_counts_once(out: Path, finished: Path) -> None:
+    path = store.shard_paths(out)[5]
+    shutil.copy(path, path.with_name(f"copy-{path.name}"))
+    told = run(EXPERIMENT, out)
+    assert any("another shard holds" in line for line in told)
+    assert_same_results(out, finished)
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": 5}, {"overrides": {"rounds": "301"}}, {"replications": 45}]
+)
+def test_a_whole_shard_of_another_experiment_is_put_aside(
+    out: Path, finished: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    run(EXPERIMENT, tmp_path / "other", **options)
+    path = store.shard_paths(tmp_path / "other")[-1]
+    shutil.copy(path, out / "replications")
+    told = run(EXPERIMENT, out)
+    assert any(path.name in line and "another experiment" in line for line in told), told
+    assert_same_results(out, finished)
+
+
+def test_a_flipped_byte_anywhere_in_a_shard_is_noticed_or_harmless(out: Path) -> None:
+    """A shard that passes the checks must be readable by the reader that makes the tables."""
+    path = store.shard_paths(out)[5]
+    whole, expected = path.read_bytes(), pl.read_parquet(path)
+    unnoticed = []
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << (at // 7 % 8)
+        path.write_bytes(damaged)
+        try:
+            store.read_shard(path)
+        except FolderError:
+            continue
+        try:
+            harmless = pl.read_parquet(path).equals(expected)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            harmless = False
+        if not harmless:
+            unnoticed.append(at)
+    assert unnoticed == []
+
+
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_missing_table_is_made_anew(out: Path, finished: Path, table: str, state: str) -> None:
+    if state == "unfinished":
+        unfinish(out)
+    (out / f"{table}.parquet").unlink()
+    run(EXPERIMENT, out)
+    assert_same_results(out, finished)
+
+
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_damaged_table_is_made_anew_or_named(
+    out: Path, finished: Path, table: str, state: str
+) -> None:
+    if state == "unfinished":
+        unfinish(out)
+    truncate(out / f"{table}.parquet")
+    try:
+        run(EXPERIMENT, out)
+        _ = getattr(mc.load(out), table)
+    except FolderError as error:
+        assert f"{table}.parquet" in str(error)  # noqa: PT017 - both ends are right
+    else:
+        assert_same_results(out, finished)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_damaged_table_is_named_when_it_is_read(out: Path, table: str) -> None:
+    flip = out / f"{table}.parquet"
+    content = bytearray(flip.read_bytes())
+    content[len(content) // 2] ^= 1
+    flip.write_bytes(content)
+    with pytest.raises(FolderError, match=rf"{table}\.parquet: damaged"):
+        _ = getattr(mc.load(out), table)
+    flip.unlink()
+    with pytest.raises(FolderError, match=rf"{table}\.parquet: cannot be read"):
+        _ = getattr(mc.load(out), table)
+
+
+def test_a_damaged_or_missing_shard_is_named_when_it_is_read(out: Path) -> None:
+    path = store.shard_paths(out)[5]
+    flip_a_value(path)
+    with pytest.raises(FolderError, match=f"{path.name}: damaged"):
+        _ = mc.load(out).replications
+    path.unlink()
+    with pytest.raises(FolderError, match=f"{path.name}: missing"):
+        mc.load(out).scan()
+
+
+def test_cells_keep_their_numbers_when_the_table_of_cells_is_lost(out: Path) -> None:
+    """They are not in the order of the file here, and the shards hold numbers."""
+    extended = EXPERIMENT.replace("[8, 16]", "[4, 8, 16]")
+    run(extended, out)
+    before, expected = shards(out), mc.load(out).cells
+    (out / "cells.parquet").unlink()
+    run(extended, out)
+    assert shards(out) == before
+    assert_frame_equal(mc.load(out).cells, expected)
+
+
+def test_rows_that_vanish_during_a_run_are_noticed(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shard = store.write_shard
+
+    def lose(folder: Path, *arguments: Any) -> None:
+        write_shard(folder, *arguments)
+        store.shard_paths(folder)[0].unlink()
+
+    monkeypatch.setattr(store, "write_shard", lose)
+    with pytest.raises(FolderError, match="rows have gone"):
+        run(EXPERIMENT, tmp_path / "out")
+    monkeypatch.setattr(store, "write_shard", write_shard)
+    assert not mc.load(tmp_path / "out").complete
+    run(EXPERIMENT, tmp_path / "out")
+    assert_same_results(tmp_path / "out", finished)
+
+
+def test_a_file_left_in_the_making_is_removed(out: Path, finished: Path) -> None:
+    unfinish(out)
+    left_over = out / ".0123456789abcdef.partial"
+    left_over.write_bytes(store.shard_paths(out)[0].read_bytes()[:100])
+    run(EXPERIMENT, out)
+    assert_same_results(out, finished)
+    assert not left_over.exists()
+
+
+# One run at a time --------------------------------------------------------------------------------
+
+
+def dead_process() -> int:
+    """Give the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def lock(folder: Path, **changes: Any) -> Path:
+    """Leave a lock as this process would, but for the changes."""
+    path = folder / ".lock"
+    with store.held(folder, print):
+        content = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(content | changes), "utf-8")
+    return path
+
+
+def test_a_folder_in_use_is_refused(out: Path) -> None:
+    path = lock(out)
+    before = snapshot(out)
+    with pytest.raises(FolderError, match=rf"in use by process {os.getpid()} on .* since 20"):
+        run(EXPERIMENT, out, replications=50)
+    with pytest.raises(FolderError, match="in use"):
+        run(EXPERIMENT, out, force=True)
+    assert snapshot(out) == before
+    path.unlink()
+    run(EXPERIMENT, out, replications=50)
+
+
+def test_a_finished_folder_can_be_read_and_asked_for_while_it_is_locked(out: Path) -> None:
+    lock(out)
+    told = run(EXPERIMENT, out)
+    assert told == [f"{out} is finished: nothing to do (--force starts afresh)"]
+    assert mc.load(out).replications.height == N_ROWS
+
+
+def test_a_lock_of_another_machine_is_refused_and_how_to_remove_it_is_told(out: Path) -> None:
+    path = lock(out, host="elsewhere", pid=dead_process())
+    with pytest.raises(FolderError, match=f"on elsewhere since .* or remove {path} if it is gone"):
+        run(EXPERIMENT, out, replications=50)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
+def test_a_lock_of_a_process_that_is_gone_is_taken_over(out: Path, tmp_path: Path) -> None:
+    pid = dead_process()
+    path = lock(out, pid=pid)
+    told = run(EXPERIMENT, out, replications=50)
+    assert f"{out}: process {pid}, which was at work here, is gone" in told
+    assert not path.exists()
+    run(EXPERIMENT, tmp_path / "whole", replications=50)
+    assert_same_results(out, tmp_path / "whole")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes of Linux")
+def test_a_lock_is_taken_over_when_its_number_went_to_another_process(out: Path) -> None:
+    lock(out, process_start="1")
+    told = run(EXPERIMENT, out, replications=50)
+    assert any("is gone" in line for line in told)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes of Linux")
+def test_a_process_that_has_ended_and_was_not_waited_for_holds_no_lock(out: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
+    stat = Path(f"/proc/{process.pid}/stat")
+    started = stat.read_text().rpartition(")")[2].split()[19]
+    lock(out, pid=process.pid, process_start=started)
+    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    run(EXPERIMENT, out, replications=50)
+    process.communicate()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
+def test_a_lock_that_was_never_written_is_removed(
+    out: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mc.store.lock._WRITE_SECONDS", 0.0)
+    (out / ".lock").write_text(content)
+    run(EXPERIMENT, out, replications=50)
+    assert not (out / ".lock").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, FolderError])
+def test_a_run_that_ends_early_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(*arguments: Any) -> None:
+        assert (tmp_path / "out" / ".lock").exists()
+        raise error
+
+    monkeypatch.setattr(store, "write_shard", fail)
+    with pytest.raises(error):
+        run(EXPERIMENT, tmp_path / "out")
+    assert not (tmp_path / "out" / ".lock").exists()
+
+
+# Stopped at every step ----------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing may catch it."""
+
+
+def run_until(step: int, text: str, out: Path) -> int:
+    """Run, and end at move number `step` of a finished file to its place.
+
+    The file in the making stays behind, as a kill leaves it. Gives how many files were moved.
+    """
+    count = 0
+    replace = os.replace
+
+    def move(source: Path, target: Path) -> None:
+        nonlocal count
+        if count >= step:
+            shutil.copy(source, Path(source).with_suffix(".left.partial"))
+            raise Killed
+        count += 1
+        replace(source, target)
+
+    with pytest.MonkeyPatch.context() as monkeypatch, contextlib.suppress(Killed):
+        monkeypatch.setattr(os, "replace", move)
+        run(text, out)
+    return count
+
+
+TINY: Final = """
+title = "tiny"
+replications = 4
+[fixed]
+rounds = 100
+[[policy]]
+name = "none"
+[[policy]]
+name = "three"
+tries = [3]
+"""
+
+
+def test_a_run_stopped_before_any_of_its_files_is_continued(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    n_moves = run_until(10**9, TINY, whole)
+    assert n_moves == 2 + 4 + 3 + 1, "cells, manifest; shards; tables; manifest"
+    for step in range(n_moves):
+        out = tmp_path / f"step{step}"
+        assert run_until(step, TINY, out) == step
+        run(TINY, out)
+        assert_same_results(out, whole)
+        assert not list(out.rglob("*.partial"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
+def test_what_a_kill_before_the_manifest_leaves_is_no_obstacle(
+    tmp_path: Path, finished: Path
+) -> None:
+    out = tmp_path / "out"
+    lock(out, pid=dead_process())
+    (out / ".0123456789abcdef.partial").write_text("{")
+    (out / "replications").mkdir()
+    run(EXPERIMENT, out)
+    assert_same_results(out, finished)
+    assert {path.name[0] for path in out.iterdir()}.isdisjoint(".")
+
+
+def test_an_extension_stopped_before_any_of_its_files_is_continued(tmp_path: Path) -> None:
+    extended = TINY.replace(
+        'name = "three"', 'name = "two"\ntries = [2]\n[[policy]]\nname = "three"'
+    )
+    whole, start, once = tmp_path / "whole", tmp_path / "start", tmp_path / "once"
+    run(extended, whole)
+    run(TINY, start)
+    shutil.copytree(start, once)
+    n_moves = run_until(10**9, extended, once)
+    for step in range(n_moves):
+        out = Path(shutil.copytree(start, tmp_path / f"step{step}"))
+        before = shards(out)
+        assert run_until(step, extended, out) == step
+        run(extended, out)
+        assert before.items() <= shards(out).items()
+        assert_same_numbers(out, whole)
+
+
+def test_no_shard_is_seen_before_it_is_whole(tmp_path: Path) -> None:
+    """Whoever scans the folder during a run reads whole shards only."""
+    out = tmp_path / "out"
+    seen = []
+
+    def look(done: int, total: int) -> None:
+        if out.exists():
+            seen.append(sum(pl.read_parquet(path).height for path in store.shard_paths(out)))
+
+    mc.run(write(tmp_path, EXPERIMENT), out, progress=look, jobs=1)
+    assert len(seen) > 10
+    assert seen == sorted(seen)
+
+
+# Stopped from outside -----------------------------------------------------------------------------
+
+# some seconds of work for one thread, in 32 shards
+LONG: Final = """
+title = "long"
+replications = 20000
+[fixed]
+rounds = 20000
+fault_rounds = 100
+[[policy]]
+name = "none"
+[[policy]]
+name = "three layers"
+tries = [3, 3, 3]
+budget = 0.3
+"""
+
+# a parent that ignores Ctrl-C hands that down: switch it on again before the program looks
+COMMAND: Final = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from mc.cli import main
+main()
+"""
+
+DEADLINE_SECONDS: Final = 120.0
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("long") / "out"
+    run(LONG, out)
+    return out
+
+
+class Running:
+    """A run in a process of its own, with one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out = folder / "out"
+        command = [sys.executable, "-c", COMMAND, "run", str(write(folder, LONG)), "--jobs", "1"]
+        self.n_before = len(store.shard_paths(self.out))
+        self.process = subprocess.Popen(
+            [*command, "--out", str(self.out)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for_shards(self, n: int) -> None:
+        """Return when the process has added n shards, or has ended."""
+        give_up = time.monotonic() + DEADLINE_SECONDS
+        while len(store.shard_paths(self.out)) < self.n_before + n:
+            if self.process.poll() is not None:
+                return
+            if time.monotonic() > give_up:
+                raise TimeoutError("no shard came")
+            time.sleep(0.002)
+
+    def stop(self, signum: int) -> tuple[int, str, str]:
+        """Send a signal; give exit code, stdout and stderr."""
+        self.process.send_signal(signum)
+        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Running]]:
+    """Start runs that do not outlive the test."""
+    started: list[Running] = []
+
+    def begin() -> Running:
+        started.append(Running(tmp_path))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.communicate()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_run_killed_five_times_ends_with_the_rows_of_one_that_was_not(
+    tmp_path: Path, long_run: Path, start: Callable[[], Running]
+) -> None:
+    out = tmp_path / "out"
+    for n_shards, delay_s in [(1, 0.0), (3, 0.013), (5, 0.029), (1, 0.041), (4, 0.007)]:
+        running = start()
+        running.wait_for_shards(n_shards)
+        time.sleep(delay_s)
+        code, _, err = running.stop(signal.SIGKILL)
+        assert code == -signal.SIGKILL, err
+        for path in store.shard_paths(out):
+            store.read_shard(path)
+    before = shards(out)
+    n_saved = sum(pq.read_metadata(path).num_rows for path in store.shard_paths(out))
+    assert len(before) >= 14
+    assert n_saved < 40_000
+    run(LONG, out)
+    assert before.items() <= shards(out).items()
+    assert_same_results(out, long_run)
+    assert not list(out.rglob("*.partial"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupted_run_says_so_and_the_next_goes_on_from_there(
+    tmp_path: Path, long_run: Path, start: Callable[[], Running]
+) -> None:
+    out = tmp_path / "out"
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        before = shards(out)
+        running = start()
+        running.wait_for_shards(2)
+        code, stdout, err = running.stop(signum)
+        assert code == 130, err
+        assert err.splitlines()[-1] == (
+            "stopped; what was done is saved: the same command continues"
+        )
+        assert "Traceback" not in err
+        assert stdout == ""
+        assert not list(out.rglob("*.partial"))
+        assert before.items() <= shards(out).items()
+    before = shards(out)
+    n_saved = sum(pq.read_metadata(path).num_rows for path in store.shard_paths(out))
+    told = run(LONG, out)
+    assert told == [f"{out}: {n_saved} of 40000 rows are there, continuing"]
+    assert before.items() <= shards(out).items()
+    assert_same_results(out, long_run)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
+def test_two_runs_in_one_folder_at_once_count_no_row_twice(
+    tmp_path: Path, long_run: Path, start: Callable[[], Running]
+) -> None:
+    """The second is refused, also while the first sleeps."""
+    out = tmp_path / "out"
+    first = start()
+    first.wait_for_shards(3)
+    first.process.send_signal(signal.SIGSTOP)
+    second = start()
+    _, err_second = second.process.communicate(timeout=DEADLINE_SECONDS)
+    first.process.send_signal(signal.SIGCONT)
+    _, err_first = first.process.communicate(timeout=DEADLINE_SECONDS)
+    assert first.process.returncode == 0, err_first
+    assert second.process.returncode == 2, err_second
+    assert re.fullmatch(rf".*: in use by process {first.process.pid} on .*\n", err_second)
+    assert_same_results(out, long_run)
+
+
+def test_an_interrupt_loses_nothing_that_was_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes to the main thread, here after it has saved the first shard."""
+    out = tmp_path / "out"
+    told = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told
+        told = max(told, done)
+
+    write_shard = store.write_shard
+
+    def interrupted(*arguments: Any) -> None:
+        write_shard(*arguments)
+        monkeypatch.setattr(store, "write_shard", write_shard)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "write_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mc.run(write(tmp_path, EXPERIMENT), out, progress=progress)
+    got = sum(pq.read_metadata(path).num_rows for path in store.shard_paths(out))
+    assert got == told
