@@ -51,6 +51,17 @@ HEADLINE: Final[dict[str, tuple[str, int]]] = {
 """Metrics of the table that a run prints, in the lesson's order: the head of the column, and the
 decimals of the value in a single replication."""
 
+RECOVERY: Final[dict[str, tuple[str, int]]] = {
+    "wait_mean": ("mean\nwait", 2),
+    "wait_max": ("longest\nwait", 0),
+    "late": ("late", 0),
+    "second_peak": ("second\npeak", 0),
+    "drain": ("drain", 0),
+}
+"""Metrics of the second table: what the callers wait, and what follows the fault."""
+
+HEADS: Final = HEADLINE | RECOVERY
+
 stderr = Console(stderr=True, highlight=False)
 
 
@@ -306,11 +317,15 @@ def _render_results(console: Console, results: Results) -> None:
             f"generator {manifest['generator']}, {drawn}"
         )
     )
+    figures = results.summary.filter(pl.col("published").is_not_null())
     if n > 1:
         console.print(
-            "Mean over replications, with the half-width of its 95 % interval (each alone);\n"
-            "published figure, and the share of replications below it (ties count half)."
+            "Mean over replications, with the half-width of its 95 % interval (each alone)."
         )
+        if figures.height:
+            console.print(
+                "Published figure, and the percentage of replications below it (ties count half)."
+            )
     for (scenario,), cells in results.cells.group_by("scenario", maintain_order=True):
         named = {
             _name(cell, manifest): cell
@@ -322,14 +337,15 @@ def _render_results(console: Console, results: Results) -> None:
             }
             for cell in cells.iter_rows(named=True)
         }
-        metrics = [m for m in HEADLINE if any(cell[m]["n"] for cell in named.values())]
-        console.print(Text(f"\n{scenario}", "bold underline"))
-        if n == 1:
-            console.print(_fitted(_single_table(named, metrics), console), crop=False)
-        else:
-            for line in _mean_lines(named, metrics):
-                console.print(line, crop=False)
-    figures = results.summary.filter(pl.col("published").is_not_null())
+        for title, wanted in ((scenario, HEADLINE), (f"{scenario}: waits and recovery", RECOVERY)):
+            metrics = [m for m in wanted if any(cell[m]["n"] for cell in named.values())]
+            if n > 1:
+                console.print(Text(f"\n{title}", "bold underline"))
+                for line in _mean_lines(named, metrics):
+                    console.print(line, crop=False)
+            elif wanted is HEADLINE:
+                console.print(Text(f"\n{title}", "bold underline"))
+                console.print(_fitted(_single_table(named, metrics), console), crop=False)
     if n == 1 and figures.height:
         same = figures.filter(pl.col("published_percentile") == 50.0).height
         console.print(f"{same} of {figures.height} published figures are reproduced.")
@@ -349,9 +365,12 @@ def _unbroken(text: str, style: str = "") -> Text:
 
 
 def _name(cell: dict[str, Any], manifest: dict[str, Any]) -> str:
-    """Policy and place on the grid."""
-    axes = [axis["name"] for axis in manifest["experiment"]["grid"]]
-    return ", ".join([cell["policy"], *(f"{axis} {_plain(cell[axis])}" for axis in axes)])
+    """Policy and place on the grid; an absent axis of policies is not named beside a grid."""
+    design = manifest["experiment"]["design"] or {"ranges": []}
+    axes = [axis["name"] for axis in (*manifest["experiment"]["grid"], *design["ranges"])]
+    places = [f"{axis} {_plain(cell[axis])}" for axis in axes]
+    named = cell["policy"] != "default" or not places
+    return ", ".join([cell["policy"], *places] if named else places)
 
 
 def _plain(value: Any) -> str:
@@ -371,11 +390,11 @@ def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -
     table.add_column("policy", overflow="fold")
     table.add_column("max at-\ntempts", justify="right")
     for metric in metrics:
-        table.add_column(HEADLINE[metric][0], justify="right", no_wrap=True)
+        table.add_column(HEADS[metric][0], justify="right", no_wrap=True)
     for name, cell in cells.items():
         values, published = (
             [
-                none if e[key] is None else to_fixed(e[key], HEADLINE[e["metric"]][1])
+                none if e[key] is None else to_fixed(e[key], HEADS[e["metric"]][1])
                 for e in (cell[metric] for metric in metrics)
             ]
             for key, none in (("mean", MISSING), ("published", ""))
@@ -424,7 +443,7 @@ def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> 
         blocks[f"{name} (max_attempts {cell['max_attempts']})"] = lines
     widths = [
         max(
-            *(len(line) for line in HEADLINE[metric][0].split("\n")),
+            *(len(line) for line in HEADS[metric][0].split("\n")),
             *(len(line[i]) for lines in blocks.values() for line in lines.values()),
         )
         for i, metric in enumerate(metrics)
@@ -434,7 +453,7 @@ def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> 
         columns = (f"{entry:>{width}}" for entry, width in zip(entries, widths, strict=True))
         return _unbroken(f"  {label:<10}  " + "  ".join(columns), style)
 
-    heads = [("\n" + HEADLINE[metric][0]).split("\n")[-2:] for metric in metrics]
+    heads = [("\n" + HEADS[metric][0]).split("\n")[-2:] for metric in metrics]
     for i in range(2):
         yield line("", [head[i] for head in heads])
     for title, lines in blocks.items():

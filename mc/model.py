@@ -60,10 +60,11 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {  # unit ("" for a pure number) a
     "multiplier": ("calls/request", "calls per request"),
     "window_rate": ("calls/round", "calls per round of the fault window"),
     "times_usual": ("", "calls per round of the fault window, over the arrivals per round"),
+    "wait_mean": ("rounds", "wait from arrival to success, per successful request"),
 }
 """Every number of a replication: the counters in the kernel's order, then the ratios."""
 
-RATIOS: Final = ("multiplier", "window_rate", "times_usual")
+RATIOS: Final = ("multiplier", "window_rate", "times_usual", "wait_mean")
 """What is computed from the counters, never stored in their place."""
 
 COUNTERS: Final = tuple(name for name in MEANINGS if name not in RATIOS)
@@ -170,20 +171,22 @@ def check_parameter(name: str, value: object) -> tuple[Any, str | None]:
         For example ``budget must be none or a number >= 0 and <= 1000000, got -0.3``.
     """
     parameter = PARAMETERS[name]
-    fault = f"{name} must be {parameter.rule}, got {value!r}"
-    if parameter.kind == "tries":
-        if not isinstance(value, list | tuple) or not value:
-            return None, fault
-        entries = [_number(entry, whole=True) for entry in value]
-        if any(entry is None or not _inside(parameter, entry) for entry in entries):
-            return None, fault
-        return tuple(int(entry) for entry in entries if entry is not None), None
     if parameter.kind == "budget" and (value is None or value == "none"):
         return None, None
-    number = _number(value, whole=parameter.kind == "int")
-    if number is None or not _inside(parameter, number):
-        return None, fault
-    return number, None
+    if parameter.kind != "tries":
+        number = _number_inside(parameter, value)
+        if number is not None:
+            return number, None
+    elif isinstance(value, list | tuple) and value:
+        entries = [_number_inside(parameter, entry) for entry in value]
+        if None not in entries:
+            return tuple(entries), None
+    return None, f"{name} must be {parameter.rule}, got {value!r}"
+
+
+def _number_inside(parameter: Parameter, value: object) -> float | int | None:
+    number = _number(value, whole=parameter.kind in ("int", "tries"))
+    return number if number is not None and _inside(parameter, number) else None
 
 
 def _number(value: object, *, whole: bool) -> float | int | None:

@@ -80,6 +80,7 @@ _RATIOS: Final[dict[str, tuple[str, str | pl.Expr]]] = {  # numerator, denominat
     "multiplier": ("calls", "requests"),
     "window_rate": ("window_calls", N_WINDOW_ROUNDS),
     "times_usual": ("window_calls", N_WINDOW_ROUNDS * RATE_PER_ROUND),
+    "wait_mean": ("wait_total", "successful"),
 }
 
 METRICS: Final[dict[str, Metric]] = {

@@ -103,10 +103,11 @@ def test_every_counter_and_ratio_is_a_metric_in_the_order_of_the_model() -> None
 
 
 def test_ratios_are_computed_from_the_counters_and_the_cell() -> None:
-    rows = row_frame({"requests": [100, 0], "calls": [117, 0], "window_calls": [289, 3]})
+    counts = {"successful": [90, 0], "wait_total": [45, 0]}
+    rows = row_frame({"requests": [100, 0], "calls": [117, 0], "window_calls": [289, 3], **counts})
     got = with_ratios(rows, cell_frame(OUTAGE)).select(RATIOS).rows()
     per_usual = 100 * (97.22 / 100)
-    expected = [(1.17, 2.89, 289 / per_usual), (None, 0.03, 3 / per_usual)]
+    expected = [(1.17, 2.89, 289 / per_usual, 0.5), (None, 0.03, 3 / per_usual, None)]
     assert got == expected
 
 
@@ -141,7 +142,7 @@ def test_without_arrivals_the_rates_that_need_them_are_null() -> None:
     rows = row_frame({"window_calls": [0, 0]})
     summary = summarise(rows, cell_frame(Cell(arrivals_per_second=0, fault_rounds=10)))
     got = {metric: line(summary, metric)["n"] for metric in RATIOS}
-    expected = {"multiplier": 0, "window_rate": 2, "times_usual": 0}
+    expected = {"multiplier": 0, "window_rate": 2, "times_usual": 0, "wait_mean": 0}
     assert got == expected
 
 

@@ -229,7 +229,11 @@ def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
                 entries.add(f'{axis} "{point["name"]}" {chosen}')
         for axis in source["grid"]:
             entries |= {f"{axis['name']} = {value} in the grid" for value in axis["values"]}
-        return entries
+        if source["design"] is not None:
+            entries |= {
+                f"{name} = {value} in the design" for name, value in source["design"].items()
+            }
+        return entries | {f"exclude {condition}" for condition in source["exclude"]}
 
     removed, added = flat(old) - flat(new), flat(new) - flat(old)
     parts = [f"without {entry}" for entry in sorted(removed)]

@@ -1,0 +1,113 @@
+"""The README is true: its commands run, and print what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+README: Final = (ROOT / "README.md").read_text("utf-8")
+FENCES: Final = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def shown_runs() -> list[tuple[str, str]]:
+    """Each `retrystorm` command of the README, and the output shown for it."""
+    runs, command = [], ""
+    for language, text in FENCES:
+        found = re.search(r"retrystorm (run \S+)", text)
+        if language == "sh" and found:
+            command = found.group(1)
+        elif language == "text" and command:
+            runs.append((command, text))
+    return runs
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the experiments, and those that the README shows, named in their first line."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "experiments", folder / "experiments")
+    for language, text in FENCES:
+        if language == "toml":
+            (folder / text.split()[1]).write_text(text, "utf-8")
+    return folder
+
+
+def output_of(arguments: list[str], cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 2), done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("command", "shown"), shown_runs())
+def test_a_command_prints_what_the_readme_shows(command: str, shown: str, home: Path) -> None:
+    got = "\n".join(
+        line.rstrip() for line in output_of(["-m", "mc", *command.split()], home).split("\n")
+    )
+    for part in shown.split("...\n"):
+        expected = "\n".join(line.rstrip() for line in part.strip("\n").split("\n"))
+        assert expected in got
+
+
+def test_the_python_of_the_readme_runs(home: Path) -> None:
+    output_of(
+        [
+            "-m",
+            "mc",
+            "run",
+            "experiments/lesson.toml",
+            "--replications",
+            "200",
+            "--out",
+            "results/lesson",
+        ],
+        home,
+    )
+    for language, text in FENCES:
+        if language == "python":
+            done = subprocess.run(
+                [sys.executable, "-c", text], cwd=home, capture_output=True, text=True, check=False
+            )
+            assert done.stderr == ""
+            assert done.returncode == 0
+
+
+def test_the_sql_of_the_readme_runs(home: Path) -> None:
+    import duckdb
+
+    output_of(
+        [
+            "-m",
+            "mc",
+            "run",
+            "experiments/lesson.toml",
+            "--replications",
+            "200",
+            "--out",
+            "results/lesson",
+        ],
+        home,
+    )
+    (sql,) = (text for language, text in FENCES if language == "sql")
+    with duckdb.connect() as connection:
+        got = connection.execute(sql.replace("results/", f"{home}/results/")).fetchall()
+    assert len(got) == 6
+
+
+def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
+    (command,) = (text for language, text in FENCES if language == "sh" and "pytest" in text)
+    assert command.strip() in (ROOT / ".ci" / "run").read_text("utf-8")
