@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -62,6 +63,9 @@ RECOVERY: Final[dict[str, tuple[str, int]]] = {
 
 HEADS: Final = HEADLINE | RECOVERY
 
+CELLS_SHOWN: Final = 40
+"""Cells whose tables are printed unasked; a sweep is read from its files."""
+
 stderr = Console(stderr=True, highlight=False)
 
 
@@ -82,7 +86,7 @@ def _faults() -> Iterator[None]:
         _fail(str(error), 2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}", 1)
+        _fail(f"{where}{error.strerror or error}; once that is mended, the same command goes on", 1)
 
 
 @contextmanager
@@ -236,12 +240,15 @@ def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
 @app.command()
 def show(
     folder: Annotated[Path, typer.Argument(help="A results folder.", show_default=False)],
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Every cell, not only the first {CELLS_SHOWN}.")
+    ] = False,
 ) -> None:
     """Print the tables of a finished run again."""
     from mc import store
 
     with _faults():
-        _print_results(store.load(folder))
+        _print_results(store.load(folder), everything=everything)
 
 
 # --- progress ------------------------------------------------------------------------------------
@@ -288,12 +295,12 @@ def _duration(seconds: float) -> str:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _print_results(results: Results) -> None:
+def _print_results(results: Results, *, everything: bool = False) -> None:
     """Print all tables; nothing if one of them cannot be read."""
     console = Console(highlight=False)
     try:
         with console.capture() as captured:
-            _render_results(console, results)
+            _render_results(console, results, everything)
         sys.stdout.write(captured.get())
         sys.stdout.flush()
     except OSError as error:  # of stdout: a file that cannot be read is a `FolderError`
@@ -304,7 +311,7 @@ def _print_results(results: Results) -> None:
         _fail(f"stdout: {error.strerror}", 1)
 
 
-def _render_results(console: Console, results: Results) -> None:
+def _render_results(console: Console, results: Results, everything: bool) -> None:
     import polars as pl
 
     manifest = results.manifest
@@ -326,7 +333,8 @@ def _render_results(console: Console, results: Results) -> None:
             console.print(
                 "Published figure, and the percentage of replications below it (ties count half)."
             )
-    for (scenario,), cells in results.cells.group_by("scenario", maintain_order=True):
+    shown = results.cells if everything else results.cells.head(CELLS_SHOWN)
+    for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         named = {
             _name(cell, manifest): cell
             | {
@@ -346,6 +354,11 @@ def _render_results(console: Console, results: Results) -> None:
             elif wanted is HEADLINE:
                 console.print(Text(f"\n{title}", "bold underline"))
                 console.print(_fitted(_single_table(named, metrics), console), crop=False)
+    if shown.height < results.cells.height:
+        console.print(
+            f"\n{results.cells.height - shown.height} more cells: "
+            f"retrystorm show {results.folder} --all, or read summary.parquet"
+        )
     if n == 1 and figures.height:
         same = figures.filter(pl.col("published_percentile") == 50.0).height
         console.print(f"{same} of {figures.height} published figures are reproduced.")
@@ -495,4 +508,7 @@ def _claims_table(claims: pl.DataFrame) -> Table:
 
 def main() -> None:
     """Entry point of `retrystorm` and of `python -m mc`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where ± cannot be written, ? is better than none
     app(prog_name="retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc")
