@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
@@ -141,12 +141,35 @@ def read_shard(path: Path) -> Shard:
         The file is no whole shard of this program.
     """
     content = check_bytes(path)
+    return _from_footer(path, pa.BufferReader(content), len(content))
+
+
+def read_footer(path: Path) -> Shard:
+    """Read what a shard says of itself, without checking the rest of it.
+
+    Raises
+    ------
+    FolderError
+        The file is no shard of this program, or too much of it is missing to tell.
+    FileNotFoundError
+        There is none.
+    """
     try:
-        metadata = pq.read_metadata(pa.BufferReader(content))
+        return _from_footer(path, path, path.stat().st_size)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({first_line(error)})") from error
+
+
+def _from_footer(path: Path, source: Any, n_bytes: int) -> Shard:
+    """What the footer of a file or a buffer says; `path` is for the messages."""
+    try:
+        metadata = pq.read_metadata(source)
         footer = json.loads((metadata.metadata or {})[_FOOTER_KEY])
         shard = Shard(
             path,
-            len(content),
+            n_bytes,
             tuple(footer["cells"]),
             tuple(footer["identities"]),
             footer["start"],
