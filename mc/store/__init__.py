@@ -16,7 +16,15 @@ What is done is read off the shards that are there; nothing else has to be kept 
 The manifest comes first and says which number each cell has; all other tables can be made anew.
 """
 
-from mc.store.files import MANIFEST, SHARDS, TABLES, FolderError, table_file, write_table
+from mc.store.files import (
+    MANIFEST,
+    SHARDS,
+    TABLES,
+    FolderError,
+    table_bytes,
+    table_file,
+    write_table,
+)
 from mc.store.lock import Holder, held
 from mc.store.results import (
     Results,
@@ -38,10 +46,11 @@ from mc.store.shards import (
     put_aside,
     read_footer,
     read_shard,
+    shard_bytes,
     shard_paths,
     write_shard,
 )
-from mc.store.status import Status, status
+from mc.store.state import Status, status
 
 __all__ = [
     "MANIFEST",
@@ -66,8 +75,10 @@ __all__ = [
     "read_shard",
     "read_table_file",
     "scan",
+    "shard_bytes",
     "shard_paths",
     "status",
+    "table_bytes",
     "table_file",
     "tables_are_whole",
     "write_manifest",
