@@ -20,17 +20,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mc.model import Cell
-    from mc.runner import run, simulate
-    from mc.store import Results, load
+    from mc.runner import Plan, Verification, plan, run, simulate, verify
+    from mc.store import Results, Status, load, status
 
-__all__ = ["Cell", "Results", "load", "run", "simulate"]
+__all__ = [
+    "Cell",
+    "Plan",
+    "Results",
+    "Status",
+    "Verification",
+    "load",
+    "plan",
+    "run",
+    "simulate",
+    "status",
+    "verify",
+]
 
 _HOMES = {
     "Cell": "mc.model",
+    "Plan": "mc.runner",
     "Results": "mc.store",
+    "Status": "mc.store",
+    "Verification": "mc.runner",
     "load": "mc.store",
+    "plan": "mc.runner",
     "run": "mc.runner",
     "simulate": "mc.runner",
+    "status": "mc.store",
+    "verify": "mc.runner",
 }
 
 

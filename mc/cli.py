@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import sys
@@ -26,7 +27,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     import polars as pl
 
-    from mc.store import Results
+    from mc.runner import Plan, Verification
+    from mc.store import Results, Status
 
 app = typer.Typer(
     add_completion=True,
@@ -63,8 +65,10 @@ RECOVERY: Final[dict[str, tuple[str, int]]] = {
 
 HEADS: Final = HEADLINE | RECOVERY
 
-CELLS_SHOWN: Final = 40
-"""Cells whose tables are printed unasked; a sweep is read from its files."""
+MOST_CELLS: Final = 50
+"""Cells of a scenario that are printed: nobody reads thousands on a terminal."""
+
+_MOST_DIFFERENCES: Final = 20
 
 stderr = Console(stderr=True, highlight=False)
 
@@ -172,32 +176,46 @@ def _parse_overrides(settings: Sequence[str]) -> dict[str, str]:
     return overrides
 
 
+# What `run` and `plan` have in common.
+_File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)]
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
+]
+_Replications = Annotated[
+    int | None,
+    typer.Option(help="Replications of every cell, in place of the file's.", min=1),
+]
+_Seed = Annotated[int | None, typer.Option(help="Seed, in place of the file's.")]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(help="Threads; results do not depend on it.  [default: all cores]", min=1),
+]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of every cell, in place of the file's; may be repeated.",
+    ),
+]
+_Force = Annotated[
+    bool, typer.Option("--force", help="Start afresh in a folder that holds other results.")
+]
+_Folder = Annotated[Path, typer.Argument(help="A results folder.", show_default=False)]
+
+
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
-    ] = None,
-    replications: Annotated[
-        int | None,
-        typer.Option(help="Replications of every cell, in place of the file's.", min=1),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed, in place of the file's.")] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="Threads; results do not depend on it.  [default: all cores]", min=1),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A parameter of every cell, in place of the file's; may be repeated.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Start afresh in a folder that holds other results.")
+    file: _File,
+    out: _Out = None,
+    replications: _Replications = None,
+    seed: _Seed = None,
+    jobs: _Jobs = None,
+    settings: _Settings = None,
+    force: _Force = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it would cost, as `plan` does.")
     ] = False,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
@@ -206,10 +224,11 @@ def run(
     are written to the results folder as Parquet. The same command continues a run that was
     stopped, and does nothing but print if it is finished.
     """
+    work = _plan_and_print if dry_run else _run_and_print
     try:
         with _on_signals(_interrupt):
             _import_all()
-            _run_and_print(
+            work(
                 file,
                 out,
                 replications=replications,
@@ -238,17 +257,96 @@ def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
 
 
 @app.command()
+def plan(
+    file: _File,
+    out: _Out = None,
+    replications: _Replications = None,
+    seed: _Seed = None,
+    jobs: _Jobs = None,
+    settings: _Settings = None,
+    force: _Force = False,
+) -> None:
+    """Say what a run would cost: rows, files, bytes, time. Nothing is written.
+
+    The options are those of `run`. A little of the run is done to see how long it takes on this
+    machine; what the results folder has already is not counted again.
+    """
+    run(file, out, replications, seed, jobs, settings, force, dry_run=True)
+
+
+def _plan_and_print(file: Path, out: Path | None, **options: Any) -> None:
+    from mc import runner
+
+    with _faults():
+        _print_lines(_plan_lines(runner.plan(file, out, **options)))
+
+
+@app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(help="A results folder.", show_default=False)],
-    everything: Annotated[
-        bool, typer.Option("--all", help=f"Every cell, not only the first {CELLS_SHOWN}.")
+    folder: _Folder,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"Every cell, not {MOST_CELLS} of each scenario.")
     ] = False,
 ) -> None:
     """Print the tables of a finished run again."""
     from mc import store
 
     with _faults():
-        _print_results(store.load(folder), everything=everything)
+        _print_results(store.load(folder), None if every else MOST_CELLS)
+
+
+@app.command()
+def status(folder: _Folder) -> None:
+    """Say how far a run is; it may be at work, or stopped, or finished.
+
+    Nothing is changed, and no file is checked but for what it says of itself: see `verify`.
+    """
+    from mc import store
+
+    with _faults():
+        _print_lines(_status_lines(store.status(folder)))
+
+
+@app.command()
+def verify(
+    folder: _Folder,
+    every: Annotated[
+        bool, typer.Option("--all", help="Make every row once more, not a random sample.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(help="How long to go on with the random sample.", min=0.0)
+    ] = 3.0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Draws the same sample again.  [default: a fresh sample]", min=0),
+    ] = None,
+    jobs: _Jobs = None,
+) -> None:
+    """Check that a results folder is what it says.
+
+    Every file is compared with its hash, and rows are made once more, from nothing but what the
+    folder says of them, and compared with those in it. Exit code 1 if anything differs.
+    """
+    try:
+        with _on_signals(_interrupt):
+            _import_all()
+            from mc import runner
+
+            with _faults():
+                with _progress() as progress:
+                    found = runner.verify(
+                        folder,
+                        all_rows=every,
+                        seconds=seconds,
+                        seed=seed,
+                        jobs=jobs,
+                        progress=progress,
+                    )
+                _print_lines(_verify_lines(found))
+    except KeyboardInterrupt:
+        _fail("stopped before the end: nothing can be said of the folder", INTERRUPTED)
+    if not found.ok:
+        raise typer.Exit(1)
 
 
 # --- progress ------------------------------------------------------------------------------------
@@ -292,18 +390,140 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
+def _in_words(seconds: float) -> str:
+    """A time that was estimated: two digits of it count."""
+    if seconds < 60:
+        return f"{float(f'{seconds:.2g}'):g} s"
+    return _duration(seconds)
+
+
+# --- what is before and after a run ---------------------------------------------------------------
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    yield plan.title
+    yield from _labelled(
+        {
+            "cells": f"{plan.n_cells:,}",
+            "replications": f"{plan.replications:,} of each cell",
+            "rows": f"{plan.n_rows:,}"
+            + (f", of which {plan.n_done:,} are there" if plan.n_done else ""),
+            "shards": f"{plan.n_shards:,}",
+            "on disk": f"about {_size(plan.n_bytes)}"
+            + (f", of which {_size(plan.n_bytes_there)} are there" if plan.n_bytes_there else ""),
+            "time": "none: it is finished"
+            if plan.finished
+            else f"about {_in_words(plan.seconds)} on {_threads(plan)}; "
+            f"{_in_words(plan.core_seconds + plan.table_seconds)} on one core",
+            "results": str(plan.folder),
+        }
+    )
+    yield "Nothing was written."
+
+
+def _threads(plan: Plan) -> str:
+    threads = f"{plan.jobs} thread{'s' if plan.jobs > 1 else ''}"
+    return threads if plan.jobs == plan.n_cores else f"{threads} and {plan.n_cores} cores"
+
+
+def _status_lines(status: Status) -> Iterator[str]:
+    yield status.manifest["title"]
+    share = status.n_done / status.n_rows
+    yield from _labelled(
+        {
+            "state": _state(status),
+            "rows": f"{status.n_done:,} of {status.n_rows:,} "
+            f"({math.floor(1000 * share) / 10:.1f} %), {status.n_missing:,} are missing",
+            "shards": f"{status.n_shards:,}, {_size(status.n_bytes)}",
+            "put aside": f"{status.n_rejected:,} files (in rejected/)" if status.n_rejected else "",
+            "not of it": ", ".join(path.name for path in status.faulty),
+            "tables": ", ".join(status.tables) or "none yet",
+            "time left": ""
+            if status.seconds_left is None
+            else f"about {_in_words(status.seconds_left)}",
+            "results": str(status.folder),
+        }
+    )
+
+
+def _state(status: Status) -> str:
+    if (holder := status.holder) is None:
+        if not status.complete:
+            return "not finished; the command that began it continues"
+        seconds = status.manifest["seconds"]
+        return f"finished, in {_in_words(seconds)}"
+    who = f"process {holder.pid} on {holder.host}"
+    if holder.alive is False:
+        return f"stopped: {who} is gone; the command that began it continues"
+    return f"at work: {who}, since {holder.started}" + ("" if holder.alive else " (or was)")
+
+
+def _verify_lines(found: Verification) -> Iterator[str]:
+    yield from found.faults
+    for line in found.differences.head(_MOST_DIFFERENCES).iter_rows(named=True):
+        stored, recomputed = (
+            "NULL" if line[name] is None else line[name] for name in ("stored", "recomputed")
+        )
+        yield (
+            f"{line['file']}: cell {line['cell']}, replication {line['replication']}: "
+            f"{line['counter']} is {stored}, made once more {recomputed}"
+        )
+    if found.differences.height > _MOST_DIFFERENCES:
+        yield f"... and {found.differences.height - _MOST_DIFFERENCES:,} further differences"
+    n_wrong = found.differences.select("cell", "replication").n_unique()
+    drawn = "" if found.n_checked == found.n_rows else f", drawn with seed {found.seed}"
+    yield from _labelled(
+        {
+            "files": f"{found.n_files:,} as they were written"
+            + (f", {len(found.faults):,} faults" if found.faults else ""),
+            "rows": f"{found.n_checked:,} of {found.n_rows:,} made once more{drawn}: "
+            + (f"{n_wrong:,} differ" if n_wrong else "all equal"),
+            "results": str(found.folder) + ("" if found.complete else " (not finished)"),
+        }
+    )
+
+
+def _labelled(entries: Mapping[str, str]) -> Iterator[str]:
+    """A line for each entry that has something to say."""
+    width = max(map(len, entries))
+    return (f"  {label:<{width}}  {text}" for label, text in entries.items() if text)
+
+
+def _size(n_bytes: float) -> str:
+    """A number of bytes, in units of a thousand."""
+    power = min(4, max(0, int(math.log10(max(n_bytes, 1)) // 3)))
+    number = n_bytes / 1000**power
+    digits = f"{number:.0f}" if number >= 100 or power == 0 else f"{float(f'{number:.2g}'):g}"
+    return f"{digits} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _print_lines(lines: Iterator[str]) -> None:
+    _write("".join(f"{line}\n" for line in lines))
+
+
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _print_results(results: Results, *, everything: bool = False) -> None:
+def _print_results(results: Results, most_cells: int | None = MOST_CELLS) -> None:
     """Print all tables; nothing if one of them cannot be read."""
     console = Console(highlight=False)
-    try:
-        with console.capture() as captured:
-            _render_results(console, results, everything)
-        sys.stdout.write(captured.get())
+    with _writing(), console.capture() as captured:  # rich flushes stdout when it ends
+        _render_results(console, results, most_cells)
+    _write(captured.get())
+
+
+def _write(text: str) -> None:
+    with _writing():
+        sys.stdout.write(text)
         sys.stdout.flush()
-    except OSError as error:  # of stdout: a file that cannot be read is a `FolderError`
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """End without a traceback where stdout takes no more."""
+    try:
+        yield
+    except OSError as error:
         # what is still in the buffer would fail a second time when Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
@@ -311,7 +531,7 @@ def _print_results(results: Results, *, everything: bool = False) -> None:
         _fail(f"stdout: {error.strerror}", 1)
 
 
-def _render_results(console: Console, results: Results, everything: bool) -> None:
+def _render_results(console: Console, results: Results, most_cells: int | None) -> None:
     import polars as pl
 
     manifest = results.manifest
@@ -333,16 +553,16 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
             console.print(
                 "Published figure, and the percentage of replications below it (ties count half)."
             )
-    shown = results.cells if everything else results.cells.head(CELLS_SHOWN)
-    for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
+    n_left_out = 0
+    for (scenario,), all_cells in results.cells.group_by("scenario", maintain_order=True):
+        cells = all_cells if most_cells is None else all_cells.head(most_cells)
+        n_left_out += all_cells.height - cells.height
+        estimates: dict[int, dict[str, Any]] = {}
+        some = results.summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
+        for estimate in some.iter_rows(named=True):
+            estimates.setdefault(estimate["cell"], {})[estimate["metric"]] = estimate
         named = {
-            _name(cell, manifest): cell
-            | {
-                e["metric"]: e
-                for e in results.summary.filter(pl.col("cell") == cell["cell"]).iter_rows(
-                    named=True
-                )
-            }
+            _name(cell, manifest): cell | estimates[cell["cell"]]
             for cell in cells.iter_rows(named=True)
         }
         for title, wanted in ((scenario, HEADLINE), (f"{scenario}: waits and recovery", RECOVERY)):
@@ -354,14 +574,16 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
             elif wanted is HEADLINE:
                 console.print(Text(f"\n{title}", "bold underline"))
                 console.print(_fitted(_single_table(named, metrics), console), crop=False)
-    if shown.height < results.cells.height:
-        console.print(
-            f"\n{results.cells.height - shown.height} more cells: "
-            f"retrystorm show {results.folder} --all, or read summary.parquet"
-        )
     if n == 1 and figures.height:
         same = figures.filter(pl.col("published_percentile") == 50.0).height
         console.print(f"{same} of {figures.height} published figures are reproduced.")
+    if n_left_out:
+        console.print(
+            Text(
+                f"\n{n_left_out:,} further cells are in summary.parquet "
+                f"(retrystorm show {results.folder} --all)"
+            )
+        )
     if results.claims.height:
         console.print(_claims_table(results.claims))
     console.print(_unbroken(f"Results: {results.folder}"), crop=False)

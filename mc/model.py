@@ -318,7 +318,7 @@ class Cell:
             n += 1
         return total + (n_waits - n) * max(1, math.ceil(self.ceiling(n)))
 
-    @property
+    @functools.cached_property
     def identity(self) -> str:
         """A name of the cell that depends on its parameters alone: 16 hexadecimal digits.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from mc.model import COUNTERS, MEANINGS, RATIOS
 
@@ -225,57 +225,115 @@ def estimate(numbers: NDArray[Any], divisor: float = 1.0) -> Estimate:
     replications: Law, *Simulation Modeling and Analysis*, section 4.5. `mcse` is the Monte Carlo
     standard error sd / sqrt(n): Morris, White and Crowther (2019), table 6.
     """
-    n = len(numbers)
-    if n == 0:
-        return Estimate(0)
-    mean, variance = _moments(numbers, divisor)
-    if variance is None:
-        return Estimate(n, mean)
-    sd = math.sqrt(variance)
-    mcse = sd / math.sqrt(n)
-    half_width = _t_quantile(n) * mcse
-    return Estimate(n, mean, sd, mcse, mean - half_width, mean + half_width)
+    found = _estimates(
+        numbers[np.newaxis], np.ones((1, len(numbers)), np.bool_), np.array([divisor])
+    )
+    n, *others = (column.item() for column in found.values())
+    return Estimate(n, *(None if math.isnan(value) else value for value in others))
 
 
-def _moments(numbers: NDArray[Any], divisor: float) -> tuple[float, float | None]:
-    """Mean and sample variance, the variance None for a single number."""
-    n = len(numbers)
-    if numbers.dtype.kind == "i":
-        s1, s2 = _power_sums(numbers)
-        scale = Fraction(divisor)
-        mean = float(Fraction(s1, n) / scale)
-        if n == 1:
-            return mean, None
-        return mean, float(Fraction(n * s2 - s1 * s1, n * (n - 1)) / scale**2)
+def _estimates(
+    numbers: NDArray[Any], known: NDArray[np.bool_], divisors: NDArray[np.float64]
+) -> dict[str, NDArray[Any]]:
+    """Estimate the mean of each row: what `Estimate` holds, NaN where that is None.
+
+    Parameters
+    ----------
+    numbers : ndarray of int64 or float64, shape (K, R)
+        Values of K samples, in any order; anything where `known` is False.
+    known : ndarray of bool, shape (K, R)
+        Which of them count.
+    divisors : ndarray of float64, shape (K,)
+        Positive.
+    """
+    n = np.count_nonzero(known, axis=1)
+    mean, variance = _moments(numbers, known, n, divisors)
+    sd = np.sqrt(variance)
+    mcse = sd / np.sqrt(np.maximum(n, 1))
+    half_width = np.array([_t_quantile(k) for k in n.tolist()]) * mcse
+    ends = {"ci_low": mean - half_width, "ci_high": mean + half_width}
+    return {"n": n, "mean": mean, "sd": sd, "mcse": mcse} | ends
+
+
+def _moments(
+    numbers: NDArray[Any],
+    known: NDArray[np.bool_],
+    n: NDArray[np.int64],
+    divisors: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and sample variance of the n known numbers of each row; NaN where n is too small."""
+    moments = _integer_moments if numbers.dtype.kind == "i" else _float_moments
+    return moments(numbers, known, n, divisors)
+
+
+def _integer_moments(
+    numbers: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    n: NDArray[np.int64],
+    divisors: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """See `_moments`; each result is rounded once."""
+    mean, variance = np.full(len(n), math.nan), np.full(len(n), math.nan)
+    sums = zip(
+        n.tolist(), *_power_sums(np.where(known, numbers, 0)), divisors.tolist(), strict=True
+    )
+    for k, (m, s1, s2, divisor) in enumerate(sums):
+        # a quotient of Python's integers is the double nearest to it
+        p, q = (1, 1) if divisor == 1.0 else divisor.as_integer_ratio()
+        if m > 0:
+            mean[k] = s1 * q / (m * p)
+        if m > 1:
+            variance[k] = (m * s2 - s1 * s1) * q * q / (m * (m - 1) * p * p)
+    return mean, variance
+
+
+def _power_sums(numbers: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    """Exact sum and sum of squares of the integers of each row."""
+    largest = max(-int(numbers.min(initial=0)), int(numbers.max(initial=0)))
+    exact: NDArray[Any] = numbers
+    if largest * largest * numbers.shape[1] >= 2**63:
+        exact = numbers.astype(object)  # 64 bits would wrap around without a word
+    return exact.sum(axis=1).tolist(), np.square(exact).sum(axis=1).tolist()
+
+
+def _float_moments(
+    numbers: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    n: NDArray[np.int64],
+    divisors: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """See `_moments`; sums are rounded once."""
+    if numbers.shape[1] == 0:
+        return np.full(len(n), math.nan), np.full(len(n), math.nan)
     # equal values: the rounding of their sum must not look like a spread
-    first = float(numbers[0])
-    if np.all(numbers == first):
-        return first / divisor, 0.0 if n > 1 else None
-    mean = math.fsum(numbers.tolist()) / n
-    deviations = numbers - mean
+    first = numbers[np.arange(len(n)), known.argmax(axis=1)]
+    equal = np.all((numbers == first[:, np.newaxis]) | ~known, axis=1)
+    some = np.maximum(n, 1)
+    mean = np.where(equal, first, _exact_sums(np.where(known, numbers, 0.0)) / some)
+    deviations = np.where(known, numbers - mean[:, np.newaxis], 0.0)
     # the second term repairs the rounding of the mean (Chan, Golub and LeVeque 1983)
-    squares = math.fsum((deviations**2).tolist()) - math.fsum(deviations.tolist()) ** 2 / n
-    return mean / divisor, squares / (n - 1) / divisor**2
+    squares = _exact_sums(np.square(deviations)) - np.square(_exact_sums(deviations)) / some
+    variance = np.where(equal, 0.0, squares / np.maximum(n - 1, 1)) / np.square(divisors)
+    return np.where(n > 0, mean / divisors, math.nan), np.where(n > 1, variance, math.nan)
 
 
-def _power_sums(numbers: NDArray[Any]) -> tuple[int, int]:
-    """Exact sum and sum of squares of integers."""
-    largest = max(-int(numbers.min()), int(numbers.max()))
-    if largest * largest * len(numbers) < 2**63:
-        return int(numbers.sum()), int(np.dot(numbers, numbers))
-    plain = numbers.tolist()  # 64 bits would wrap around without a word
-    return sum(plain), sum(number * number for number in plain)
+def _exact_sums(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of each row, rounded once."""
+    return np.array([math.fsum(row) for row in numbers.tolist()])
 
 
 @lru_cache(maxsize=1024)
 def _t_quantile(n: int) -> float:
-    return float(special.stdtrit(n - 1, (1 + LEVEL) / 2))
+    """Half the length of the interval in standard errors; NaN without a spread."""
+    return math.nan if n < 2 else float(special.stdtrit(n - 1, (1 + LEVEL) / 2))
 
 
 def wilson(n_holds: int, n: int) -> tuple[float | None, float | None]:
     """Wilson's interval for a share of n replications; None, None for n = 0."""
     if n == 0:
         return None, None
+    from scipy import stats  # takes half a second
+
     interval = stats.binomtest(n_holds, n).proportion_ci(LEVEL, method="wilson")
     return float(interval.low), float(interval.high)
 
@@ -297,6 +355,8 @@ SUMMARY_SCHEMA: Final = pl.Schema(
     | dict.fromkeys(("published", "published_percentile"), pl.Float64())
 )
 
+
+_PERCENTILE: Final = "published_percentile"
 
 _OF_METRIC: Final = "of the metric"
 
@@ -353,37 +413,9 @@ def summarise(
     -------
     polars.DataFrame
         In the schema of `SUMMARY_SCHEMA`, cells in the order of `cells`, metrics in the order
-        of `METRICS`. See `summarise_cell`.
-    """
-    by_cell = _split(rows)
-    frames = [SUMMARY_SCHEMA.to_frame()]
-    for cell in cells.iter_slices(1):
-        index = cell["cell"].item()
-        figures = [figure for figure in published if figure.cell == index]
-        frames.append(summarise_cell(by_cell.get(index, rows.clear()), cell, figures))
-    return pl.concat(frames)
-
-
-def summarise_cell(
-    rows: pl.DataFrame, cell: pl.DataFrame, published: Sequence[Published] = ()
-) -> pl.DataFrame:
-    """Summarise every metric of one cell.
-
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        Rows of this cell only, in any order.
-    cell : polars.DataFrame, height 1
-        Its line in the table of cells.
-    published : sequence of Published
-        Figures for this cell.
-
-    Returns
-    -------
-    polars.DataFrame
-        One line for each metric, in the schema of `SUMMARY_SCHEMA`. `n` counts the replications
-        in which the metric is defined, and everything is estimated from these: with `drain`,
-        those that drained. With n = 1 there is no spread and no interval.
+        of `METRICS`. `n` counts the replications in which the metric is defined, and everything
+        is estimated from these: with `drain`, those that drained. With n = 1 there is no spread
+        and no interval.
 
     Notes
     -----
@@ -394,22 +426,136 @@ def summarise_cell(
     `published_percentile` is the mid-percentile ``100 (#{x < v} + #{x <= v}) / 2n`` of the
     figure v. If v was printed with d decimals, each x is first rounded to d decimals.
     """
-    index = cell["cell"].item()
-    figures = {figure.metric: figure for figure in published}
-    records = []
-    for metric in METRICS.values():
-        taken = sample(rows, cell, metric)
-        ordered = np.sort(taken.numbers[taken.known])
-        record = {"cell": index, "metric": metric.name}
-        record |= vars(estimate(ordered, taken.divisor)) | _order_statistics(ordered, taken.divisor)
-        if metric.name in figures:
-            figure = figures[metric.name]
-            record["published"] = figure.value
-            record["published_percentile"] = mid_percentile(
-                ordered / taken.divisor, figure.value, figure.decimals
-            )
-        records.append(record)
-    return pl.DataFrame(records, SUMMARY_SCHEMA)
+    n_metrics = len(METRICS)
+    frames, places = [SUMMARY_SCHEMA.to_frame()], [np.empty(0, np.int64)]
+    for stack in _stacks(rows, cells):
+        found = [_summary(stack, metric, published) for metric in METRICS.values()]
+        frames.append(_frame(SUMMARY_SCHEMA, {"cell": stack.cells["cell"].to_numpy()}, found))
+        places.append(np.repeat(stack.places, n_metrics))
+    return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
+
+
+def _summary(
+    stack: _Stack, metric: Metric, published: Sequence[Published]
+) -> dict[str, NDArray[Any]]:
+    """Columns of the summary of one metric, K values each, NaN for NULL."""
+    taken = stack.samples(metric)
+    beyond = math.inf if taken.numbers.dtype.kind == "f" else np.iinfo(np.int64).max
+    ordered = np.sort(np.where(taken.known, taken.numbers, beyond), axis=1)
+    found = _estimates(taken.numbers, taken.known, taken.divisors)
+    found |= _order_statistics(ordered, found["n"], taken.divisors)
+    found |= {name: np.full(len(found["n"]), math.nan) for name in ("published", _PERCENTILE)}
+    numbers = {number: k for k, number in enumerate(stack.cells["cell"].to_list())}
+    for figure in published:
+        if figure.metric == metric.name and figure.cell in numbers:
+            k = numbers[figure.cell]
+            values = ordered[k, : found["n"][k]] / taken.divisors[k]
+            place = mid_percentile(values, figure.value, figure.decimals)
+            found["published"][k] = figure.value
+            found[_PERCENTILE][k] = math.nan if place is None else place
+    return found
+
+
+def _frame(
+    schema: pl.Schema, keys: Mapping[str, NDArray[Any]], metrics: Sequence[dict[str, NDArray[Any]]]
+) -> pl.DataFrame:
+    """A table with a line for each (cell, metric) from columns for each metric."""
+    columns = {name: np.repeat(key, len(metrics)) for name, key in keys.items()}
+    values = {
+        name: np.stack([found[name] for found in metrics], axis=1).ravel() for name in metrics[0]
+    }
+    n_cells = len(next(iter(keys.values())))
+    frame = pl.DataFrame(columns | values).with_columns(
+        pl.selectors.float().fill_nan(None),
+        metric=pl.Series(list(METRICS) * n_cells, dtype=pl.String),
+    )
+    return frame.select(schema.names()).cast(schema)
+
+
+# --- many cells at once ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The values of one metric in K cells with R rows each; compare `Sample`.
+
+    Attributes
+    ----------
+    numbers : ndarray of int64 or float64, shape (K, R)
+    known : ndarray of bool, shape (K, R)
+    divisors : ndarray of float64, shape (K,)
+    """
+
+    numbers: NDArray[Any]
+    known: NDArray[np.bool_]
+    divisors: NDArray[np.float64]
+
+    def of(self, cells: NDArray[np.int64]) -> _Samples:
+        """Those of some of the cells."""
+        return _Samples(self.numbers[cells], self.known[cells], self.divisors[cells])
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values themselves."""
+        return self.numbers / self.divisors[:, np.newaxis]
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """K cells with R rows each: what is done with one can be done with all of them at once.
+
+    Attributes
+    ----------
+    cells : polars.DataFrame, height K
+        Their lines in the table of cells.
+    places : ndarray of int64, shape (K,)
+        Where in the table these stand.
+    rows : polars.DataFrame, height K * R
+        Their rows, sorted by replication in each cell.
+    """
+
+    cells: pl.DataFrame
+    places: NDArray[np.int64]
+    rows: pl.DataFrame
+
+    @property
+    def replications(self) -> NDArray[np.int64]:
+        """The replication of each row, shape (K, R)."""
+        return self.rows["replication"].to_numpy().reshape(self.cells.height, -1)
+
+    def samples(self, metric: Metric) -> _Samples:
+        """Take the values of a metric."""
+        n = self.cells.height
+        divisors = np.ones(n)
+        if isinstance(metric.per, str):
+            numbers, known = _divide(self.rows[metric.counter], self.rows[metric.per])
+        else:
+            numbers, known = _values(self.rows[metric.counter])
+            numbers = numbers.astype(np.int64)
+            if metric.per is not None:
+                per = self.cells.select(metric.per.cast(pl.Float64).fill_null(0.0)).to_series()
+                divisors = per.to_numpy()
+        shape = n, self.rows.height // n
+        defined = divisors > 0
+        return _Samples(
+            numbers.reshape(shape),
+            known.reshape(shape) & defined[:, np.newaxis],
+            np.where(defined, divisors, 1.0),
+        )
+
+
+def _stacks(rows: pl.DataFrame, cells: pl.DataFrame) -> Iterator[_Stack]:
+    """Gather the cells that have the same number of rows, none included."""
+    rows = rows.sort("cell", "replication")
+    lengths = rows["cell"].rle().struct.unnest().select("len", cell="value")
+    table = cells.with_row_index("place").sort("cell").join(lengths, on="cell", how="left")
+    table = table.with_columns(pl.col("len").fill_null(0)).sort("cell")
+    for (length,), lines in table.group_by("len", maintain_order=True):
+        taken = rows
+        if lines.height * int(length) != rows.height:
+            taken = rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
+        places = lines["place"].to_numpy().astype(np.int64)
+        yield _Stack(lines.drop("place", "len"), places, taken)
 
 
 def _split(rows: pl.DataFrame) -> dict[int, pl.DataFrame]:
@@ -424,13 +570,19 @@ def _split(rows: pl.DataFrame) -> dict[int, pl.DataFrame]:
     return by_cell
 
 
-def _order_statistics(ordered: NDArray[Any], divisor: float) -> dict[str, float]:
-    """Smallest, largest and the quantiles of sorted numbers; nothing of an empty sample."""
-    n = len(ordered)
-    if n == 0:
-        return {}
-    ranks = {"min": 1, "max": n} | {name: math.ceil(n * p) for name, p in _QUANTILES.items()}
-    return {name: float(ordered[rank - 1] / divisor) for name, rank in ranks.items()}
+def _order_statistics(
+    ordered: NDArray[Any], n: NDArray[np.int64], divisors: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Smallest, largest and the quantiles of the first n of sorted numbers in each row."""
+    ranks = {"min": np.minimum(n, 1), "max": n}
+    ranks |= {name: -(-n * p.numerator // p.denominator) for name, p in _QUANTILES.items()}
+    if ordered.shape[1] == 0:
+        return {name: np.full(len(n), math.nan) for name in ranks}
+    rows = np.arange(len(n))
+    return {
+        name: np.where(n > 0, ordered[rows, np.maximum(rank, 1) - 1] / divisors, math.nan)
+        for name, rank in ranks.items()
+    }
 
 
 def mid_percentile(
@@ -518,36 +670,8 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        In the schema of `COMPARISONS_SCHEMA`. See `compare_cells`.
-    """
-    by_cell = _split(rows)
-    lines = {cell["cell"].item(): cell for cell in cells.iter_slices(1)}
-    frames = [COMPARISONS_SCHEMA.to_frame()]
-    for index, baseline in cells.select("cell", "baseline").iter_rows():
-        if index != baseline:
-            left, right = (by_cell.get(i, rows.clear()) for i in (index, baseline))
-            frames.append(compare_cells(left, lines[index], right, lines[baseline]))
-    return pl.concat(frames)
-
-
-def compare_cells(
-    rows: pl.DataFrame, cell: pl.DataFrame, baseline_rows: pl.DataFrame, baseline: pl.DataFrame
-) -> pl.DataFrame:
-    """Compare one cell with another in every metric.
-
-    Parameters
-    ----------
-    rows, baseline_rows : polars.DataFrame
-        Rows of the one and of the other cell, in any order; the replications that both have
-        are compared.
-    cell, baseline : polars.DataFrame, height 1
-        Their lines in the table of cells.
-
-    Returns
-    -------
-    polars.DataFrame
-        One line for each metric, in the schema of `COMPARISONS_SCHEMA`. `n` counts the
-        replications in which the metric is defined in both cells; a difference is
+        In the schema of `COMPARISONS_SCHEMA`, a line for each metric. `n` counts the replications
+        that both cells have and in which the metric is defined in both; a difference is
         ``cell - baseline``. `variance_reduction` is how many times as many replications
         independent samples would need for the same interval; NULL where the difference never
         varies.
@@ -557,27 +681,73 @@ def compare_cells(
     Paired t interval: Law, *Simulation Modeling and Analysis*, section 10.2.1; it needs neither
     independent samples nor equal variances.
     """
-    left_rows, right_rows = _align([rows, baseline_rows])
-    indices = {"cell": cell["cell"].item(), "baseline": baseline["cell"].item()}
-    records = []
-    for metric in METRICS.values():
-        left, right = sample(left_rows, cell, metric), sample(right_rows, baseline, metric)
-        paired = difference(left, right)
-        numbers = paired.numbers[paired.known]
-        found = dict(vars(estimate(numbers, paired.divisor)))
-        record = indices | {"metric": metric.name, "mean_difference": found.pop("mean")} | found
-        if len(numbers) > 0:
-            record["share_less"] = np.count_nonzero(numbers < 0) / len(numbers)
-            record["share_equal"] = np.count_nonzero(numbers == 0) / len(numbers)
-            record["share_greater"] = np.count_nonzero(numbers > 0) / len(numbers)
-        if found["sd"]:  # neither None nor 0
-            spread, *apart = (
-                _moments(x.numbers[paired.known], x.divisor)[1] or 0.0
-                for x in (paired, left, right)
-            )
-            record["variance_reduction"] = sum(apart) / spread
-        records.append(record)
-    return pl.DataFrame(records, COMPARISONS_SCHEMA)
+    frames, places = [COMPARISONS_SCHEMA.to_frame()], [np.empty(0, np.int64)]
+    for stack, left, right in _pairs(rows, cells):
+        found = [_comparison(stack.samples(metric), left, right) for metric in METRICS.values()]
+        numbers = stack.cells["cell"].to_numpy()
+        keys = {"cell": numbers[left], "baseline": numbers[right]}
+        frames.append(_frame(COMPARISONS_SCHEMA, keys, found))
+        places.append(np.repeat(stack.places[left], len(METRICS)))
+    return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
+
+
+def _pairs(
+    rows: pl.DataFrame, cells: pl.DataFrame
+) -> Iterator[tuple[_Stack, NDArray[np.int64], NDArray[np.int64]]]:
+    """Each cell and its baseline, as two places in a stack in which both have the same rows."""
+    alone = []
+    for stack in _stacks(rows, cells):
+        numbers, baselines = (stack.cells[name].to_numpy() for name in ("cell", "baseline"))
+        left = np.flatnonzero(numbers != baselines)
+        right = np.minimum(np.searchsorted(numbers, baselines[left]), len(numbers) - 1)
+        alike = numbers[right] == baselines[left]
+        replications = stack.replications
+        alike &= np.all(replications[left] == replications[right], axis=1)
+        alone += stack.places[left[~alike]].tolist()
+        if alike.any():
+            yield stack, left[alike], right[alike]
+    by_cell = _split(rows) if alone else {}
+    names = cells["cell"].to_list()
+    for place in alone:
+        both = [place, names.index(cells["baseline"][place])]
+        frames = _align([by_cell.get(names[i], rows.clear()) for i in both])
+        stack = _Stack(cells[both], np.array(both), pl.concat(frames))
+        yield stack, np.array([0]), np.array([1])
+
+
+def _comparison(
+    samples: _Samples, left: NDArray[np.int64], right: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Columns of the comparisons of one metric, a value for each pair, NaN for NULL."""
+    one, other = samples.of(left), samples.of(right)
+    whole = one.divisors == other.divisors  # these differences are integers, if the metric is
+    columns = {name: np.full(len(left), math.nan) for name in COMPARISONS_SCHEMA.names()[4:]}
+    columns["n"] = np.zeros(len(left), np.int64)
+    for some in (np.flatnonzero(whole), np.flatnonzero(~whole)):
+        if some.size:
+            found = _difference(one.of(some), other.of(some))
+            for name, values in found.items():
+                columns[name][some] = values
+    return columns
+
+
+def _difference(one: _Samples, other: _Samples) -> dict[str, NDArray[Any]]:
+    """Columns of the comparisons of one metric for pairs that have all, or none, one divisor."""
+    known = one.known & other.known
+    if np.array_equal(one.divisors, other.divisors):
+        numbers, divisors = one.numbers - other.numbers, one.divisors
+    else:
+        numbers, divisors = one.values - other.values, np.ones(len(known))
+    found = _estimates(numbers, known, divisors)
+    some = np.maximum(found["n"], 1)
+    for name, holds in (("less", numbers < 0), ("equal", numbers == 0), ("greater", numbers > 0)):
+        share = np.count_nonzero(holds & known, axis=1) / some
+        found[f"share_{name}"] = np.where(found["n"] > 0, share, math.nan)
+    terms = (numbers, divisors), (one.numbers, one.divisors), (other.numbers, other.divisors)
+    spread, *apart = (_moments(x, known, found["n"], divisor)[1] for x, divisor in terms)
+    varies = spread > 0
+    reduction = np.divide(sum(apart), spread, out=np.full(len(known), math.nan), where=varies)
+    return found | {"mean_difference": found.pop("mean"), "variance_reduction": reduction}
 
 
 def _align(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:

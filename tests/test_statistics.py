@@ -28,7 +28,6 @@ from mc.statistics import (
     mid_percentile,
     sample,
     summarise,
-    summarise_cell,
     to_fixed,
     verdict,
     wilson,
@@ -215,7 +214,7 @@ def test_the_order_of_rows_changes_no_bit() -> None:
 
 def test_a_cell_alone_is_summarised_as_among_others() -> None:
     rows, cells = random_rows(3, 50, seed=4), cell_frame(OUTAGE, OUTAGE, OUTAGE)
-    got = summarise_cell(rows.filter(pl.col("cell") == 1), cells[1:2])
+    got = summarise(rows.filter(pl.col("cell") == 1), cells[1:2])
     expected = summarise(rows, cells).filter(pl.col("cell") == 1)
     assert_frame_equal(got, expected, check_exact=True)
 

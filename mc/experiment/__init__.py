@@ -50,6 +50,7 @@ from mc.experiment.result import (
     Point,
     Published,
     cell_table,
+    cells_of,
     renumber,
 )
 from mc.experiment.tables import MAX_REPLICATIONS, METRICS, SEEDS, Generator, Relation
@@ -68,6 +69,7 @@ __all__ = [
     "Published",
     "Relation",
     "cell_table",
+    "cells_of",
     "read",
     "renumber",
 ]

@@ -235,3 +235,29 @@ def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
             replace(figure, cell=numbers[figure.cell]) for figure in experiment.published
         ),
     )
+
+
+def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
+    """Make the cells again from the table of them: the way back from `cell_table`.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+        As `cell_table` gives it.
+
+    Returns
+    -------
+    dict of int to Cell
+        Each by its number.
+
+    Raises
+    ------
+    ValueError
+        A line is not that of a cell.
+    """
+    cells = {}
+    for line in table.select("cell", *PARAMETERS).iter_rows(named=True):
+        number = line.pop("cell")
+        tries = tuple(int(n) for n in line.pop("tries").split("x"))
+        cells[number] = Cell(**line, tries=tries)
+    return cells

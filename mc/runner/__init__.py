@@ -1,6 +1,22 @@
-"""From an experiment to its results: `simulate` gives rows, `run` fills a results folder."""
+"""From an experiment to its results.
+
+`simulate` gives rows, `run` fills a results folder; `plan` says before what that costs, `verify`
+after whether the folder is what it says.
+"""
 
 from mc.runner.folder import run
+from mc.runner.planning import Plan, plan
 from mc.runner.tasks import Block, plan_blocks, simulate, simulate_block
+from mc.runner.verification import Verification, verify
 
-__all__ = ["Block", "plan_blocks", "run", "simulate", "simulate_block"]
+__all__ = [
+    "Block",
+    "Plan",
+    "Verification",
+    "plan",
+    "plan_blocks",
+    "run",
+    "simulate",
+    "simulate_block",
+    "verify",
+]

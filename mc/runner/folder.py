@@ -325,30 +325,39 @@ def _simulate_into(
             n_done += n_rows
         progress(n_done, total)
 
-    is_lesson = experiment.generator == "lesson"
-    if is_lesson:
-        seeds = experiment.seeds or lesson_seeds(experiment.seed, experiment.replications)
-        indices = np.array(seeds, np.int64)
-    else:
-        indices = np.arange(experiment.replications)
+    indices = kernel_indices(experiment)
     draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
     identities = {point.cell: point.parameters.identity for point in experiment.points}
 
     def save(task: Task, counters: NDArray[np.int64]) -> None:
-        order = np.argsort(task.ids)
-        numbers = [task.ids[i] for i in order]
-        chosen = np.arange(task.start, task.stop)
-        rows = frame(
-            np.repeat(numbers, chosen.size),
-            np.tile(chosen, len(numbers)),
-            counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
-            seeds=np.tile(indices[chosen], len(numbers)) if is_lesson else None,
-        )
+        rows = rows_of(task, counters, indices)
+        numbers = sorted(task.ids)
         names = [identities[number] for number in numbers]
         store.write_shard(folder, rows, numbers, names, task.start, task.stop, draws)
 
     progress(n_done, total)
     work(tasks, indices, experiment.seed, jobs, save, add)
+
+
+def kernel_indices(experiment: Experiment) -> NDArray[np.int64]:
+    """What the kernel is given for each replication: its index, or its seed."""
+    if experiment.generator == "lesson":
+        seeds = experiment.seeds or lesson_seeds(experiment.seed, experiment.replications)
+        return np.array(seeds, np.int64)
+    return np.arange(experiment.replications)
+
+
+def rows_of(task: Task, counters: NDArray[np.int64], indices: NDArray[np.int64]) -> pl.DataFrame:
+    """Rows of a task, sorted by (cell, replication), from counters of shape (R, C, N_COUNTERS)."""
+    order = np.argsort(task.ids)
+    chosen = np.arange(task.start, task.stop)
+    is_lesson = task.blocks[0].generator == "lesson"
+    return frame(
+        np.repeat(np.array(task.ids)[order], chosen.size),
+        np.tile(chosen, order.size),
+        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
+        seeds=np.tile(indices[chosen], order.size) if is_lesson else None,
+    )
 
 
 # --- the tables ----------------------------------------------------------------------------------
@@ -360,7 +369,7 @@ def _tables(
     """Make summary, comparisons and claims of the rows, some cells at a time."""
     from mc import statistics
 
-    def rows_of(numbers: set[int]) -> pl.DataFrame:
+    def taken_from(numbers: set[int]) -> pl.DataFrame:
         holding = [shard.path for shard in shards if not numbers.isdisjoint(shard.cells)]
         return (
             store.scan(holding or [shards[0].path])
@@ -370,14 +379,14 @@ def _tables(
 
     summaries, comparisons = [], []
     for chunk in _together(experiment, max(1, ROWS_AT_ONCE // experiment.replications)):
-        some, taken = cells.filter(pl.col("cell").is_in(list(chunk))), rows_of(chunk)
+        some, taken = cells.filter(pl.col("cell").is_in(list(chunk))), taken_from(chunk)
         published = [figure for figure in experiment.published if figure.cell in chunk]
         summaries.append(statistics.summarise(taken, some, published))
         comparisons.append(statistics.compare(taken, some))
     yield "summary", pl.concat(summaries).sort("cell", maintain_order=True)
     yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
     named = {number for claim in experiment.claims for number in claim.cells}
-    yield "claims", statistics.judge(rows_of(named), cells, experiment.claims)
+    yield "claims", statistics.judge(taken_from(named), cells, experiment.claims)
 
 
 def _together(experiment: Experiment, size: int) -> Iterator[set[int]]:

@@ -16,15 +16,26 @@ What is done is read off the shards that are there; nothing else has to be kept 
 The manifest comes first and says which number each cell has; all other tables can be made anew.
 """
 
-from mc.store.files import FolderError, write_table
-from mc.store.lock import held
+from mc.store.files import (
+    MANIFEST,
+    SHARDS,
+    TABLES,
+    FolderError,
+    table_bytes,
+    table_file,
+    write_table,
+)
+from mc.store.lock import Holder, held
 from mc.store.results import (
     Results,
     clear,
+    is_of_run,
     load,
     look,
     make_ready,
+    manifest_is_whole,
     new_manifest,
+    read_table_file,
     scan,
     tables_are_whole,
     write_manifest,
@@ -33,26 +44,42 @@ from mc.store.shards import (
     Shard,
     draws_name,
     put_aside,
+    read_footer,
     read_shard,
+    shard_bytes,
     shard_paths,
     write_shard,
 )
+from mc.store.state import Status, status
 
 __all__ = [
+    "MANIFEST",
+    "SHARDS",
+    "TABLES",
     "FolderError",
+    "Holder",
     "Results",
     "Shard",
+    "Status",
     "clear",
     "draws_name",
     "held",
+    "is_of_run",
     "load",
     "look",
     "make_ready",
+    "manifest_is_whole",
     "new_manifest",
     "put_aside",
+    "read_footer",
     "read_shard",
+    "read_table_file",
     "scan",
+    "shard_bytes",
     "shard_paths",
+    "status",
+    "table_bytes",
+    "table_file",
     "tables_are_whole",
     "write_manifest",
     "write_shard",

@@ -78,9 +78,14 @@ def write_table(folder: Path, name: str, table: pl.DataFrame) -> str:
     for column in table.select(pl.selectors.float()):
         if column.is_nan().any():
             raise ValueError(f"{name}: column {column.name} holds NaN")
-    content = parquet(table.to_arrow(), row_group_size=100_000)
+    content = table_bytes(table)
     write(folder, table_file(name), content)
     return sha256(content)
+
+
+def table_bytes(table: pl.DataFrame) -> bytes:
+    """Code one of `TABLES`."""
+    return parquet(table.to_arrow(), row_group_size=100_000)
 
 
 def table_file(name: str) -> str:

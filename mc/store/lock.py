@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +56,39 @@ def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if _read(path) == content:
                 path.unlink()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who is at work in a folder.
+
+    Attributes
+    ----------
+    pid : int
+        The process.
+    host : str
+        Its machine.
+    started : str
+        When it took the folder, ISO 8601.
+    alive : bool or None
+        Whether it is still there; None where that cannot be known from here.
+    """
+
+    pid: int
+    host: str
+    started: str
+    alive: bool | None
+
+
+def holder(folder: Path) -> Holder | None:
+    """Say who holds the lock of a folder; None where nobody does, or it was never written."""
+    try:
+        found = _holder(_read(folder / LOCK))
+    except OSError as error:
+        raise FolderError(f"{folder / LOCK}: cannot be read ({error.strerror})") from error
+    if found is None:
+        return None
+    return Holder(found["pid"], str(found["host"]), str(found["started"]), _is_alive(found))
 
 
 def _create(path: Path, content: bytes) -> bool:

@@ -28,7 +28,7 @@ from mc.store.files import (
     table_file,
     write,
 )
-from mc.store.shards import check_bytes, shard_paths
+from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
@@ -63,7 +63,7 @@ def new_manifest(
         "title": experiment.title,
         "file": Path(experiment.path).name,
         "experiment": experiment.source,
-        "experiment_sha256": sha256(json.dumps(experiment.source, sort_keys=True).encode()),
+        "experiment_sha256": _experiment_hash(experiment.source),
         "generator": experiment.generator,
         "seed": experiment.seed,
         "replications": experiment.replications,
@@ -113,6 +113,25 @@ def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
             "start afresh with --force"
         )
     return content
+
+
+def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
+    """Whether the rows of a shard are some that a folder with this manifest should hold."""
+    source, names = manifest["experiment"], manifest["cells"]
+    draws = draws_name(source["generator"], source["seed"], source["seeds"])
+    return shard.draws == draws and all(
+        number < len(names) and names[number].startswith(f"{identity} ")
+        for number, identity in zip(shard.cells, shard.identities, strict=True)
+    )
+
+
+def manifest_is_whole(manifest: Mapping[str, Any]) -> bool:
+    """Whether the experiment in a manifest is the one that it has the hash of."""
+    return bool(manifest["experiment_sha256"] == _experiment_hash(manifest["experiment"]))
+
+
+def _experiment_hash(source: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(source, sort_keys=True).encode())
 
 
 # --- before a run --------------------------------------------------------------------------------

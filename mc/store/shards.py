@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
@@ -97,9 +97,20 @@ def write_shard(
         "stop": stop,
         "draws": draws,
     }
+    content = shard_bytes(rows, footer)
+    cells_id = sha256("".join(identities).encode())[:6]
+    name = (
+        f"{cells[0]:06d}-{cells[-1]:06d}-{cells_id}-{start:010d}-{stop:010d}"
+        f"-{sha256(content)[:_N_HASH_DIGITS]}.parquet"
+    )
+    write(folder, f"{SHARDS}/{name}", content)
+
+
+def shard_bytes(rows: pl.DataFrame, footer: Mapping[str, Any]) -> bytes:
+    """Code the rows of some cells for the replications `start` .. `stop` - 1 of the footer."""
     table = rows.to_arrow().replace_schema_metadata({_FOOTER_KEY: json.dumps(footer).encode()})
-    n = stop - start
-    content = parquet(
+    n = footer["stop"] - footer["start"]
+    return parquet(
         table,
         # whole cells in a row group, so that a reader of one cell skips the others
         row_group_size=n * max(1, _ROWS_PER_GROUP // n),
@@ -107,12 +118,6 @@ def write_shard(
         # where dictionaries and snappy take 15.
         column_encoding=dict.fromkeys(table.column_names, "DELTA_BINARY_PACKED"),
     )
-    cells_id = sha256("".join(identities).encode())[:6]
-    name = (
-        f"{cells[0]:06d}-{cells[-1]:06d}-{cells_id}-{start:010d}-{stop:010d}"
-        f"-{sha256(content)[:_N_HASH_DIGITS]}.parquet"
-    )
-    write(folder, f"{SHARDS}/{name}", content)
 
 
 def check_bytes(path: Path) -> bytes:
@@ -141,12 +146,35 @@ def read_shard(path: Path) -> Shard:
         The file is no whole shard of this program.
     """
     content = check_bytes(path)
+    return _from_footer(path, pa.BufferReader(content), len(content))
+
+
+def read_footer(path: Path) -> Shard:
+    """Read what a shard says of itself, without checking the rest of it.
+
+    Raises
+    ------
+    FolderError
+        The file is no shard of this program, or too much of it is missing to tell.
+    FileNotFoundError
+        There is none.
+    """
     try:
-        metadata = pq.read_metadata(pa.BufferReader(content))
+        return _from_footer(path, path, path.stat().st_size)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({first_line(error)})") from error
+
+
+def _from_footer(path: Path, source: Any, n_bytes: int) -> Shard:
+    """What the footer of a file or a buffer says; `path` is for the messages."""
+    try:
+        metadata = pq.read_metadata(source)
         footer = json.loads((metadata.metadata or {})[_FOOTER_KEY])
         shard = Shard(
             path,
-            len(content),
+            n_bytes,
             tuple(footer["cells"]),
             tuple(footer["identities"]),
             footer["start"],

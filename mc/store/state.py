@@ -1,0 +1,120 @@
+"""How far a run is, read off its folder while it is at work or after: nothing is changed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mc.store.files import REJECTED, TABLES, FolderError, table_file
+from mc.store.lock import Holder, holder
+from mc.store.results import is_of_run, load
+from mc.store.shards import read_footer, shard_paths
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a run is.
+
+    Attributes
+    ----------
+    folder : Path
+        The results folder.
+    manifest : dict
+        How the results are made, as far as it is known.
+    n_rows, n_done : int
+        Rows in all, and those that are there.
+    n_shards, n_bytes : int
+        Files that hold them, and their size.
+    faulty : tuple of Path
+        Files among the shards that are none of this run; the next run puts them aside.
+    n_rejected : int
+        Files that were put aside.
+    tables : tuple of str
+        Which of the tables beside the rows are there.
+    holder : Holder or None
+        Who is at work in the folder, or was when it was killed.
+    seconds_left : float or None
+        What the rows that are missing will take at the pace of the run at work; None without one,
+        or before it has saved anything.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    n_rows: int
+    n_done: int
+    n_shards: int
+    n_bytes: int
+    faulty: tuple[Path, ...]
+    n_rejected: int
+    tables: tuple[str, ...]
+    holder: Holder | None
+    seconds_left: float | None
+
+    @property
+    def n_missing(self) -> int:
+        """Rows that are still to be made."""
+        return max(0, self.n_rows - self.n_done)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end, and all that it wrote is there."""
+        everything = self.n_missing == 0 and len(self.tables) == len(TABLES)
+        return bool(self.manifest["complete"]) and everything and not self.faulty
+
+
+def status(folder: str | Path) -> Status:
+    """Find out how far a run is; a run may be at work.
+
+    The content of the files is not checked, only what each says of itself: see `mc.verify`.
+
+    Parameters
+    ----------
+    folder : path
+        A results folder.
+
+    Raises
+    ------
+    FolderError
+        There is no results folder.
+    """
+    results = load(folder)
+    at_work = holder(results.folder)  # before the rows: a run that ends meanwhile is seen as done
+    shards, written, faulty = [], [], []
+    for path in shard_paths(results.folder):
+        try:
+            shard, moment = read_footer(path), path.stat().st_mtime
+        except FileNotFoundError:
+            continue  # put aside or removed since
+        except FolderError:
+            faulty.append(path)
+            continue
+        if is_of_run(shard, results.manifest):
+            shards.append(shard)
+            written.append(moment)
+        else:
+            faulty.append(path)
+    n_rows, n_done = results.manifest["n_rows"], sum(shard.n_rows for shard in shards)
+    seconds_left = None
+    if at_work is not None and at_work.alive is not False:
+        started = datetime.fromisoformat(at_work.started).timestamp()
+        of_this_run = [k for k, moment in enumerate(written) if moment >= started]
+        if of_this_run:
+            last = max(written[k] for k in of_this_run)
+            rate = sum(shards[k].n_rows for k in of_this_run) / max(last - started, 1.0)
+            seconds_left = max(0.0, (n_rows - n_done) / rate - (time.time() - last))
+    return Status(
+        folder=results.folder,
+        manifest=results.manifest,
+        n_rows=n_rows,
+        n_done=n_done,
+        n_shards=len(shards),
+        n_bytes=sum(shard.n_bytes for shard in shards),
+        faulty=tuple(faulty),
+        n_rejected=len(list((results.folder / REJECTED).glob("*"))),
+        tables=tuple(name for name in TABLES if (results.folder / table_file(name)).exists()),
+        holder=at_work,
+        seconds_left=seconds_left,
+    )

@@ -1,0 +1,275 @@
+"""Verification finds every change of a results folder, and nothing in an untouched one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import mc
+from mc import kernel
+from mc.cli import app
+from mc.runner import verification
+
+EXPERIMENT: Final = """
+title = "small"
+replications = 40
+[fixed]
+rounds = 300
+arrivals_per_second = 120
+capacity = 2
+fault_start = 50
+[[scenario]]
+name = "healthy"
+[[scenario]]
+name = "outage"
+fault_rounds = 60
+[[policy]]
+name = "none"
+[[policy]]
+name = "three"
+tries = [3, 1]
+budget = 0.3
+[grid]
+backoff_cap = [8, 16.5]
+"""
+
+N_ROWS: Final = 8 * 40
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The results of an experiment whose file is gone."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(EXPERIMENT, "utf-8")
+    results = mc.run("small.toml")
+    Path("small.toml").unlink()
+    return results.folder
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted((folder / "replications").iterdir())
+
+
+def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Path:
+    """Change rows of a shard as someone would who also makes its hash and the manifest right."""
+    table = pq.read_table(path)
+    rows = change(pl.DataFrame(pl.from_arrow(table)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.to_arrow().replace_schema_metadata(table.schema.metadata), sink)
+    content = sink.getvalue().to_pybytes()
+    stem = path.stem.rpartition("-")[0]
+    new = path.with_name(f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.parquet")
+    path.unlink()
+    new.write_bytes(content)
+    manifest_path = path.parents[1] / "manifest.json"
+    manifest = json.loads(manifest_path.read_text("utf-8"))
+    del manifest["shards"][path.name]
+    manifest["shards"][new.name] = len(content)
+    manifest_path.write_text(json.dumps(manifest), "utf-8")
+    return new
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_an_untouched_folder_is_found_right(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    found = mc.verify(folder, all_rows=True)
+    got = found.ok, found.complete, found.n_rows, found.n_checked, found.differences.height
+    expected = True, True, N_ROWS, N_ROWS, 0
+    assert got == expected
+    assert found.n_files == len(shards(folder)) + 5
+    code, out, err = invoke("verify", str(folder), "--all")
+    assert (code, err) == (0, "")
+    assert "320 of 320 made once more: all equal" in out
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert after == before
+
+
+def test_a_small_folder_is_sampled_until_every_row_was_made_once(folder: Path) -> None:
+    found = mc.verify(folder, seconds=1000)
+    assert (found.ok, found.n_checked) == (True, N_ROWS)
+
+
+def test_a_short_sample_has_rows_and_can_be_drawn_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "CELLS_PER_DRAW", 1)
+    found = mc.verify(folder, seconds=0, seed=3)
+    assert 0 < found.n_checked < N_ROWS
+    assert found.seed == 3
+    code, out, _ = invoke("verify", str(folder), "--seconds", "0", "--seed", "3")
+    assert code == 0
+    assert f"{found.n_checked} of 320 made once more, drawn with seed 3: all equal" in out
+
+
+@pytest.mark.parametrize("generator", ["philox", "lesson"])
+@pytest.mark.parametrize("seconds", [None, 1000.0])
+def test_a_changed_counter_is_named_with_its_place(
+    tmp_path: Path, generator: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = EXPERIMENT.replace('"small"', f'"small"\ngenerator = "{generator}"')
+    Path("small.toml").write_text(text, "utf-8")
+    results = mc.run("small.toml")
+    (path,) = (
+        shard
+        for shard in shards(results.folder)
+        if pl.read_parquet(shard)["replication"][0] == 0 and 7 in pl.read_parquet(shard)["cell"]
+    )
+    here = (pl.col("cell") == 7) & (pl.col("replication") == 1)
+    stored = pl.read_parquet(path).filter(here)["calls"].item()
+
+    def change(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(calls=pl.col("calls") + here.cast(pl.Int32))
+
+    new = rewritten(path, change)
+    if seconds is None:
+        found = mc.verify(results.folder, all_rows=True)
+    else:
+        found = mc.verify(results.folder, seconds=seconds)
+    got = found.differences.rows()
+    expected = [(str(new), 7, 1, "calls", stored + 1, stored)]
+    assert got == expected
+    assert (found.ok, found.faults) == (False, ())
+    code, out, _ = invoke("verify", str(results.folder), "--all")
+    assert code == 1
+    assert f"cell 7, replication 1: calls is {stored + 1}, made once more {stored}" in out
+    assert "320 of 320 made once more: 1 differ" in out
+
+
+def test_a_value_in_place_of_a_null_differs(folder: Path) -> None:
+    rewritten(shards(folder)[0], lambda rows: rows.with_columns(pl.col("drain").fill_null(0)))
+    got = mc.verify(folder, all_rows=True).differences
+    assert got.height > 0
+    assert got["recomputed"].null_count() == got.height
+    assert set(got["counter"]) == {"drain"}
+    assert "drain is 0, made once more NULL" in invoke("verify", str(folder), "--all")[1]
+
+
+def test_many_differences_are_counted_and_some_are_shown(folder: Path) -> None:
+    for path in shards(folder):
+        rewritten(path, lambda rows: rows.with_columns(pl.col("calls", "peak") + 1))
+    assert mc.verify(folder, all_rows=True).differences.height == 2 * N_ROWS
+    code, out, _ = invoke("verify", str(folder), "--all")
+    assert code == 1
+    assert "... and 620 further differences" in out
+    assert "made once more: 320 differ" in out
+
+
+def test_a_flipped_bit_of_a_shard_is_found(folder: Path) -> None:
+    path = shards(folder)[1]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = mc.verify(folder)
+    assert found.faults == (f"{path}: damaged (its content is not what was written)",)
+    assert not found.ok
+    assert found.n_checked == found.n_rows < N_ROWS
+
+
+def test_a_missing_shard_and_a_foreign_one_are_found(folder: Path) -> None:
+    lost, copied = shards(folder)[0], folder / "replications" / "foreign.parquet"
+    lost.rename(copied)
+    got = set(mc.verify(folder).faults)
+    expected = {f"{lost}: missing", f"{copied}: is not in the manifest"}
+    assert got == expected
+
+
+@pytest.mark.parametrize("name", ["summary", "comparisons", "claims"])
+def test_a_changed_table_is_found(folder: Path, name: str) -> None:
+    path = folder / f"{name}.parquet"
+    path.write_bytes(path.read_bytes() + b"\0")
+    (got,) = mc.verify(folder).faults
+    assert got.startswith(f"{path}: damaged")
+    assert invoke("verify", str(folder))[0] == 1
+
+
+def test_a_changed_parameter_of_a_cell_is_found_and_its_rows_are_left_out(folder: Path) -> None:
+    path = folder / "cells.parquet"
+    cells = pl.read_parquet(path).with_columns(capacity=pl.lit(3, pl.Int32))
+    cells.write_parquet(path)
+    found = mc.verify(folder)
+    assert [fault.partition(":")[0] for fault in found.faults] == [str(path)] * 2
+    assert "cell 0 is not as the manifest has it" in found.faults[1]
+    assert (found.n_checked, found.differences.height) == (0, 0)
+
+
+def test_without_the_table_of_cells_no_row_can_be_made(folder: Path) -> None:
+    (folder / "cells.parquet").unlink()
+    found = mc.verify(folder, all_rows=True)
+    assert (found.ok, found.n_checked) == (False, 0)
+    assert any("cells.parquet: cannot be read" in fault for fault in found.faults)
+
+
+def test_a_changed_experiment_in_the_manifest_is_found(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    manifest["experiment"]["fixed"]["capacity"] = 3
+    path.write_text(json.dumps(manifest), "utf-8")
+    got = mc.verify(folder).faults
+    expected = (f"{path}: the experiment in it was changed",)
+    assert got == expected
+
+
+def test_a_seed_that_was_changed_is_found_by_every_shard(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    manifest["experiment"]["seed"] = 3
+    path.write_text(json.dumps(manifest), "utf-8")
+    found = mc.verify(folder)
+    assert sum("belongs to another experiment" in fault for fault in found.faults) == len(
+        shards(folder)
+    )
+
+
+def test_rows_in_another_order_than_the_footer_says_are_found(folder: Path) -> None:
+    new = rewritten(shards(folder)[0], lambda rows: rows.reverse())
+    got = mc.verify(folder).faults
+    expected = (f"{new}: its rows are not those that its footer names",)
+    assert got == expected
+
+
+def test_a_run_that_is_not_finished_is_checked_as_far_as_it_is(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest: dict[str, Any] = json.loads(path.read_text("utf-8")) | {"complete": False}
+    for key in ("tables", "shards"):
+        del manifest[key]
+    path.write_text(json.dumps(manifest), "utf-8")
+    shards(folder)[0].unlink()
+    found = mc.verify(folder, all_rows=True)
+    assert (found.ok, found.complete) == (True, False)
+    assert 0 < found.n_checked == found.n_rows < N_ROWS
+    assert "(not finished)" in invoke("verify", str(folder))[1]
+
+
+def test_another_kernel_would_be_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What verification is for: rows that today's program makes otherwise."""
+    true = kernel.simulate_philox
+
+    def other(*arguments: Any) -> Any:
+        done = true(*arguments)
+        arguments[4][..., 0] += 1
+        return done
+
+    monkeypatch.setattr(kernel, "simulate_philox", other)
+    found = mc.verify(folder, all_rows=True)
+    assert set(found.differences["counter"]) == {"requests"}
+    assert found.differences.height == N_ROWS
+
+
+def test_no_results_are_a_clear_error(tmp_path: Path) -> None:
+    code, out, err = invoke("verify", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "no results here" in err
