@@ -35,7 +35,7 @@ MAX_ATTEMPTS: Final = 65_536
 """Most attempts of one request: an entry of the timing wheel has 16 bits for the number."""
 
 MAX_CALLS: Final = 2_000_000_000
-"""Most calls a replication may make: counters are stored as 32-bit integers."""
+"""Most calls a replication may make: the kernel's limits of a budget have 32 bits."""
 
 MAX_RATE: Final = 700.0
 """Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # pytest's importlib mode puts no folder of tests on the path; `from oracle import ...` needs it
@@ -13,3 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 # The first call compiles, so a deadline would measure the compiler; a fixed choice never flakes.
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fixed")
+
+# what is printed must not depend on where the tests run
+for variable in ("FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS"):
+    os.environ.pop(variable, None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    """Compile the kernel before a test looks at what its first use prints."""
+    importlib.import_module("mc.kernel")

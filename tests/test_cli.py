@@ -593,7 +593,7 @@ def test_a_command_must_be_given() -> None:
 def test_a_reader_that_stops_early_is_no_fault() -> None:
     write(SMALL)
     done = subprocess.run(
-        f"{sys.executable} -m mc run small.toml | head -n 1",
+        f"'{sys.executable}' -m mc run small.toml | head -n 1",
         shell=True,
         capture_output=True,
         text=True,
@@ -609,7 +609,7 @@ def test_a_reader_that_stops_early_is_no_fault() -> None:
 def test_a_full_disk_behind_stdout_is_one_message(command: str) -> None:
     invoke("run", write(SMALL))
     done = subprocess.run(
-        f"{sys.executable} -m mc {command} > /dev/full",
+        f"'{sys.executable}' -m mc {command} > /dev/full",
         shell=True,
         capture_output=True,
         text=True,

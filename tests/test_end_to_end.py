@@ -73,7 +73,7 @@ def test_stdout_has_every_scenario_every_policy_and_every_verdict(
     for scenario in ("healthy", OUTAGE, DEGRADATION):
         assert scenario in lines
     for policy in POLICIES:
-        assert sum(line.startswith(f"{policy} (max_attempts ") for line in lines) == 3
+        assert sum(line.startswith(f"{policy} (max_attempts ") for line in lines) == 3 * 2  # tables
     got = {
         verdict: sum(line.rstrip().endswith(f"  {verdict}") for line in lines)
         for verdict in ("holds", "fails", "depends on the seed")

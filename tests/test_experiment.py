@@ -313,8 +313,8 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
     [
         # the top of the file
         ("", "title is missing, it must be a text"),
-        ('title = ""', "title must be a text, got ''"),
-        ("title = 3", "title must be a text, got 3"),
+        ('title = ""', "title must be a text of printable characters, got ''"),
+        ("title = 3", "title must be a text of printable characters, got 3"),
         ('title = "t"\nseed = true', "seed must be a whole number, got True"),
         ('title = "t"\nseed = 1.0', "seed must be a whole number, got 1.0"),
         (
@@ -399,7 +399,10 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
             'scenario "a": failure_rate must be a number >= 0 and <= 1, got nan',
         ),
         ('title = "t"\n[[scenario]]\nrounds = 5', "scenario 1: name is missing, it must be a text"),
-        ('title = "t"\n[[policy]]\nname = 5', "policy 1: name must be a text, got 5"),
+        (
+            'title = "t"\n[[policy]]\nname = 5',
+            "policy 1: name must be a text of printable characters, got 5",
+        ),
         (
             'title = "t"\n[[policy]]\nname = "a"\n[[policy]]\nname = "a"',
             'policy "a": this name is used twice',
@@ -684,9 +687,14 @@ def test_a_grid_too_large_to_be_meant_is_refused_at_once(tmp_path: Path) -> None
     assert got == ["the axes must span <= 1000000 cells, got 1000000000"]
 
 
-def test_a_line_break_in_a_name_does_not_break_the_line(tmp_path: Path) -> None:
-    got = faults(tmp_path, 'title = "t"\n[[policy]]\nname = "a\\nb"\nbudget = -1')
-    assert got[0].startswith('policy "a\\nb": budget must be')
+@pytest.mark.parametrize("name", ["a\\nb", "a\\u001b[31mb", "\\u202eb", "  "])
+def test_a_name_that_would_disturb_the_terminal_is_refused_without_disturbing_it(
+    tmp_path: Path, name: str
+) -> None:
+    got = faults(tmp_path, f'title = "t"\n[[policy]]\nname = "{name}"\n')
+    assert len(got) == 1
+    assert "name must be a text of printable characters, got '" in got[0]
+    assert got[0].isprintable()
 
 
 @pytest.mark.parametrize("figure", ["9" * 400, "-" + "9" * 400])

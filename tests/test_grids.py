@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -178,10 +177,8 @@ def test_ranges_too_large_to_be_meant_are_not_written_out(tmp_path: Path, steps:
         for name in ("backoff_cap", "backoff_base")
     )
     design = '[design]\nkind = "sobol"\npoints = 1_048_576\nbudget = {from = 0, to = 1}'
-    began = time.process_time()
-    got = faults(tmp_path, f"[grid]\n{axes}\n{design}")
+    got = faults(tmp_path, f"[grid]\n{axes}\n{design}")  # written out, they would fill the memory
     assert got == [f"the axes must span <= 1000000 cells, got {steps**2 * 2**20}"]
-    assert time.process_time() - began < 0.5
 
 
 def test_every_range_of_a_message_about_values_is_short(tmp_path: Path) -> None:
@@ -750,22 +747,3 @@ def test_the_example_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     experiment = load(tmp_path, textwrap.dedent(example[1]))
     # of 4 caps, 10 budgets, 4 thresholds and 64 points: two caps with two thresholds are left out
     assert len(experiment.points) == (4 * 4 - 2 * 2) * 10 * 64
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[grid]\nbudget = {from = 0.01, to = 1, steps = 100}\n"
-        "fault_start = {from = 0, to = 99, steps = 100}\n",
-        '[design]\nkind = "latin-hypercube"\npoints = 10_000\nbudget = {from = 0, to = 1}\n'
-        'backoff_cap = {from = 1, to = 1000, scale = "log"}\n',
-    ],
-)
-def test_ten_thousand_cells_are_read_within_a_second(tmp_path: Path, text: str) -> None:
-    """Measured: 0.35 s, and 0.45 s; processor time, so that other work on the machine is none."""
-    load(tmp_path, SOBOL)  # scipy is imported once
-    exclude = "[[exclude]]\nbudget = {above = 0.9}\n"
-    began = time.process_time()
-    experiment = load(tmp_path, text + exclude)
-    assert len(experiment.points) > 8_000
-    assert time.process_time() - began < 1.5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mc.experiment.words import add, hint, quote, show, value_text
 from mc.model import COUNTERS, PARAMETERS, RATIOS, check_parameter
@@ -39,6 +39,16 @@ FAULTY: Final = object()
 """Stands where a parameter had a fault, so that nothing is said twice about it."""
 
 
+def _printable(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("control characters would end up on the terminal")
+    return text
+
+
+Printable = Annotated[str, AfterValidator(_printable)]
+"""A name or a text: it is printed, on lines of its own."""
+
+
 class Table(BaseModel):
     """Some keys of a table; which others it may have, the reader of the table decides."""
 
@@ -48,7 +58,7 @@ class Table(BaseModel):
 class File(Table):
     """The top of the file."""
 
-    title: str = Field(min_length=1, description="a text")
+    title: Printable = Field(description="a text of printable characters")
     generator: Generator = Field(default="philox", description='"philox" or "lesson"')
     seed: int = Field(default=DEFAULT_SEED, description="a whole number")
     replications: int = Field(
@@ -74,7 +84,7 @@ class File(Table):
 class Named(Table):
     """A [[scenario]] or a [[policy]]."""
 
-    name: str = Field(min_length=1, description="a text")
+    name: Printable = Field(description="a text of printable characters")
 
 
 class Span(Table):
@@ -111,7 +121,7 @@ class Bounds(Table):
 class ClaimKeys(Table):
     """A [[claim]]."""
 
-    text: str = Field(min_length=1, description="a text")
+    text: Printable = Field(description="a text of printable characters")
     scenario: str | None = Field(default=None, description="the name of a scenario")
     metric: str | list[str] = Field(description="the name of a metric or a list of such names")
     policies: list[str] | None = Field(

@@ -28,8 +28,8 @@ def cell_place(scenario: str, policy: str, at: dict[str, Any]) -> str:
 
 
 def quote(name: str) -> str:
-    """Put a name in quotation marks; a line break in it stays on the line."""
-    return json.dumps(name, ensure_ascii=False)
+    """Put a name in quotation marks; what would disturb the terminal is written as its code."""
+    return json.dumps(name, ensure_ascii=not name.isprintable())
 
 
 def listed(names: Collection[str]) -> str:

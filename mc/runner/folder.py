@@ -125,8 +125,7 @@ def _run_in(
     hashes = {"cells": store.write_table(folder, "cells", cells)}
     stock = _take_stock(experiment, folder)
     for path, fault in stock.faults.items():
-        say(f"{fault}; put aside, its rows are made anew")
-        store.put_aside(folder, path)
+        say(f"{fault}; put aside in {store.put_aside(folder, path)}, its rows are made anew")
     n_rows, n_done = manifest["n_rows"], sum(shard.n_rows for shard in stock.shards)
     if 0 < n_done < n_rows:
         say(f"{folder}: {n_done} of {n_rows} rows are there, continuing")

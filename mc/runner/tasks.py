@@ -518,8 +518,8 @@ def frame(
     if seeds is not None:
         columns["seed"] = pl.Series(seeds)
     for name, values in zip(COUNTERS, counters, strict=True):
-        narrow = values if name == "wait_total" else values.astype(np.int32)
-        series = pl.Series(np.ascontiguousarray(narrow))
+        # 64 bits on disk cost nothing, and polars sums 32 in 32: totals would be silently wrong
+        series = pl.Series(np.ascontiguousarray(values))
         if name in ("second_peak", "drain"):
             series = series.set(series == kernel.UNDEFINED, None)
         columns[name] = series

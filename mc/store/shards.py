@@ -193,7 +193,9 @@ def shard_paths(folder: Path) -> list[Path]:
     return sorted((folder / SHARDS).glob("*.parquet"))
 
 
-def put_aside(folder: Path, path: Path) -> None:
-    """Move a file that is no shard of this run out of the folder of the shards."""
-    (folder / REJECTED).mkdir(exist_ok=True)
-    os.replace(path, folder / REJECTED / path.name)
+def put_aside(folder: Path, path: Path) -> Path:
+    """Move a file that is no shard of this run out of the folder of the shards; where to."""
+    aside = folder / REJECTED
+    aside.mkdir(exist_ok=True)
+    os.replace(path, aside / path.name)
+    return aside
