@@ -65,8 +65,8 @@ RECOVERY: Final[dict[str, tuple[str, int]]] = {
 
 HEADS: Final = HEADLINE | RECOVERY
 
-MOST_CELLS: Final = 50
-"""Cells of a scenario that are printed: nobody reads thousands on a terminal."""
+CELLS_SHOWN: Final = 40
+"""Cells whose tables are printed unasked; a sweep is read from its files."""
 
 _MOST_DIFFERENCES: Final = 20
 
@@ -284,15 +284,15 @@ def _plan_and_print(file: Path, out: Path | None, **options: Any) -> None:
 @app.command()
 def show(
     folder: _Folder,
-    every: Annotated[
-        bool, typer.Option("--all", help=f"Every cell, not {MOST_CELLS} of each scenario.")
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Every cell, not only the first {CELLS_SHOWN}.")
     ] = False,
 ) -> None:
     """Print the tables of a finished run again."""
     from mc import store
 
     with _faults():
-        _print_results(store.load(folder), None if every else MOST_CELLS)
+        _print_results(store.load(folder), everything=everything)
 
 
 @app.command()
@@ -498,32 +498,30 @@ def _size(n_bytes: float) -> str:
 
 
 def _print_lines(lines: Iterator[str]) -> None:
-    _write("".join(f"{line}\n" for line in lines))
+    text = "".join(f"{line}\n" for line in lines)
+    with _to_stdout():
+        sys.stdout.write(text)
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _print_results(results: Results, most_cells: int | None = MOST_CELLS) -> None:
+def _print_results(results: Results, *, everything: bool = False) -> None:
     """Print all tables; nothing if one of them cannot be read."""
     console = Console(highlight=False)
-    with _writing(), console.capture() as captured:  # rich flushes stdout when it ends
-        _render_results(console, results, most_cells)
-    _write(captured.get())
-
-
-def _write(text: str) -> None:
-    with _writing():
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    with _to_stdout():
+        with console.capture() as captured:  # at the end of which rich writes, too
+            _render_results(console, results, everything)
+        sys.stdout.write(captured.get())
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
-    """End without a traceback where stdout takes no more."""
+def _to_stdout() -> Iterator[None]:
+    """End without a traceback if stdout cannot take what is written to it."""
     try:
         yield
-    except OSError as error:
+        sys.stdout.flush()
+    except OSError as error:  # of stdout: a file that cannot be read is a `FolderError`
         # what is still in the buffer would fail a second time when Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
@@ -531,7 +529,7 @@ def _writing() -> Iterator[None]:
         _fail(f"stdout: {error.strerror}", 1)
 
 
-def _render_results(console: Console, results: Results, most_cells: int | None) -> None:
+def _render_results(console: Console, results: Results, everything: bool) -> None:
     import polars as pl
 
     manifest = results.manifest
@@ -553,10 +551,8 @@ def _render_results(console: Console, results: Results, most_cells: int | None) 
             console.print(
                 "Published figure, and the percentage of replications below it (ties count half)."
             )
-    n_left_out = 0
-    for (scenario,), all_cells in results.cells.group_by("scenario", maintain_order=True):
-        cells = all_cells if most_cells is None else all_cells.head(most_cells)
-        n_left_out += all_cells.height - cells.height
+    shown = results.cells if everything else results.cells.head(CELLS_SHOWN)
+    for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         estimates: dict[int, dict[str, Any]] = {}
         some = results.summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
         for estimate in some.iter_rows(named=True):
@@ -574,16 +570,14 @@ def _render_results(console: Console, results: Results, most_cells: int | None) 
             elif wanted is HEADLINE:
                 console.print(Text(f"\n{title}", "bold underline"))
                 console.print(_fitted(_single_table(named, metrics), console), crop=False)
+    if shown.height < results.cells.height:
+        console.print(
+            f"\n{results.cells.height - shown.height} more cells: "
+            f"retrystorm show {results.folder} --all, or read summary.parquet"
+        )
     if n == 1 and figures.height:
         same = figures.filter(pl.col("published_percentile") == 50.0).height
         console.print(f"{same} of {figures.height} published figures are reproduced.")
-    if n_left_out:
-        console.print(
-            Text(
-                f"\n{n_left_out:,} further cells are in summary.parquet "
-                f"(retrystorm show {results.folder} --all)"
-            )
-        )
     if results.claims.height:
         console.print(_claims_table(results.claims))
     console.print(_unbroken(f"Results: {results.folder}"), crop=False)

@@ -851,7 +851,9 @@ def judge(rows: pl.DataFrame, cells: pl.DataFrame, claims: Sequence[Claim]) -> p
     cells that see the same traffic and the same luck. The mean difference does not.
     """
     by_cell = _split(rows)
-    lines = {cell["cell"].item(): cell for cell in cells.iter_slices(1)}
+    all_named = {number for claim in claims for number in claim.cells}
+    wanted = cells.filter(pl.col("cell").is_in(list(all_named)))
+    lines = {cell["cell"].item(): cell for cell in wanted.iter_slices(1)}
     records = []
     for index, claim in enumerate(claims):
         named = sorted(set(claim.cells))

@@ -219,6 +219,25 @@ def test_a_cell_alone_is_summarised_as_among_others() -> None:
     assert_frame_equal(got, expected, check_exact=True)
 
 
+def test_cells_of_every_kind_together_are_as_each_alone() -> None:
+    """Other numbers of rows, other windows, NULLs, and sums that need more than 64 bits."""
+    kinds = [OUTAGE, Cell(), Cell(fault_rounds=37), OUTAGE, OUTAGE, Cell(arrivals_per_second=0)]
+    rows = random_rows(len(kinds), 60, seed=12)
+    number, r = pl.col("cell"), pl.col("replication")
+    rows = rows.filter((number != 3) | (r < 7), number != 4).with_columns(
+        drain=pl.when((r % 3 == 0) & (number != 1)).then(None).otherwise(pl.col("drain")),
+        successful=pl.when(number + r > 50).then(0).otherwise(pl.col("successful")),
+        wait_total=pl.when(number == 2).then(2**50 + r).otherwise(pl.col("wait_total")),
+    )
+    cells = cell_frame(*kinds)
+    got = summarise(rows, cells)
+    alone = [summarise(rows.filter(number == i), cells[i : i + 1]) for i in range(len(kinds))]
+    assert_frame_equal(got, pl.concat(alone), check_exact=True)
+    got = compare(rows, cells)
+    pairs = [compare(rows.filter(number.is_in([0, i])), cells[[0, i]]) for i in range(1, 6)]
+    assert_frame_equal(got, pl.concat(pairs), check_exact=True)
+
+
 def test_null_replications_are_left_out() -> None:
     rows = row_frame({"drain": [None, 7, 3, None, 5]})
     got = line(summarise(rows, cell_frame(OUTAGE)), "drain")
