@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mc.model import Cell
-    from mc.runner import run, simulate
+    from mc.runner import merge, run, simulate
     from mc.store import Results, load
 
-__all__ = ["Cell", "Results", "load", "run", "simulate"]
+__all__ = ["Cell", "Results", "load", "merge", "run", "simulate"]
 
 _HOMES = {
     "Cell": "mc.model",
     "Results": "mc.store",
     "load": "mc.store",
+    "merge": "mc.runner",
     "run": "mc.runner",
     "simulate": "mc.runner",
 }
