@@ -706,7 +706,8 @@ COVERAGE: Final = {
     ),
     "rare drops": (
         "rounds = 1000\ncapacity = 1000000\nfailure_rate = 0.04\ntries = [3]",
-        "relative = 0.2\nmin = 100\nmax = 12800",
+        # wide enough that it is the hundred drops that decide, of which 1600 replications have 99
+        "relative = 0.3\nmin = 100\nmax = 12800",
         "dropped",
         mean_dropped(1000, 2, 32, 0.9722, 0.04, 3),
     ),

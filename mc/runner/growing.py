@@ -246,28 +246,35 @@ def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
             n_done += n_rows
         job.progress(n_done, total)
 
-    n = max((task.stop for task in tasks), default=0)
-    is_lesson = experiment.generator == "lesson"
-    if is_lesson:
-        seeds = experiment.seeds or lesson_seeds(experiment.seed, n)
-        indices = np.array(seeds, np.int64)
-    else:
-        indices = np.arange(n)
+    indices = kernel_indices(experiment, max((task.stop for task in tasks), default=0))
     draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
     identities = {point.cell: point.parameters.identity for point in experiment.points}
 
     def save(task: Task, counters: NDArray[np.int64]) -> None:
-        order = np.argsort(task.ids)
-        numbers = [task.ids[i] for i in order]
-        chosen = np.arange(task.start, task.stop)
-        rows = frame(
-            np.repeat(numbers, chosen.size),
-            np.tile(chosen, len(numbers)),
-            counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
-            seeds=np.tile(indices[chosen], len(numbers)) if is_lesson else None,
-        )
+        rows = rows_of(task, counters, indices)
+        numbers = sorted(task.ids)
         names = [identities[number] for number in numbers]
         store.write_shard(job.folder, rows, numbers, names, task.start, task.stop, draws)
 
     job.progress(n_done, total)
     work(tasks, indices, experiment.seed, job.jobs, save, add)
+
+
+def kernel_indices(experiment: Experiment, n: int) -> NDArray[np.int64]:
+    """What the kernel is given for each of the first n replications: its index, or its seed."""
+    if experiment.generator == "lesson":
+        return np.array(experiment.seeds or lesson_seeds(experiment.seed, n), np.int64)
+    return np.arange(n)
+
+
+def rows_of(task: Task, counters: NDArray[np.int64], indices: NDArray[np.int64]) -> pl.DataFrame:
+    """Rows of a task, sorted by (cell, replication), from counters of shape (R, C, N_COUNTERS)."""
+    order = np.argsort(task.ids)
+    chosen = np.arange(task.start, task.stop)
+    is_lesson = task.blocks[0].generator == "lesson"
+    return frame(
+        np.repeat(np.array(task.ids)[order], chosen.size),
+        np.tile(chosen, order.size),
+        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
+        seeds=np.tile(indices[chosen], order.size) if is_lesson else None,
+    )
