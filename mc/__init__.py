@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mc.model import Cell
-    from mc.runner import Plan, Verification, plan, run, simulate, verify
+    from mc.runner import Plan, Verification, merge, plan, run, simulate, verify
     from mc.store import Results, Status, load, status
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Status",
     "Verification",
     "load",
+    "merge",
     "plan",
     "run",
     "simulate",
@@ -44,6 +45,7 @@ _HOMES = {
     "Status": "mc.store",
     "Verification": "mc.runner",
     "load": "mc.store",
+    "merge": "mc.runner",
     "plan": "mc.runner",
     "run": "mc.runner",
     "simulate": "mc.runner",

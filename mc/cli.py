@@ -217,17 +217,33 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what it would cost, as `plan` does.")
     ] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N",
+            help="Do only the K-th of N parts of the work, beside processes that do the others, "
+            "on this machine or on others that share the folder; then use merge.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
 
     Every cell of FILE is simulated for all replications; rows, summary, comparisons and claims
     are written to the results folder as Parquet. The same command continues a run that was
     stopped, and does nothing but print if it is finished.
+
+    If FILE has a [precision] in place of replications, these grow in stages until the numbers
+    are known as precisely as asked; with --shard each call does the current stage.
     """
     work = _plan_and_print if dry_run else _run_and_print
     try:
         with _on_signals(_interrupt):
             _import_all()
+            part = _part(shard, force)
+            if part is not None and dry_run:
+                _fail("--shard and --dry-run exclude each other: a plan is of the whole run", 2)
+            options = {} if part is None else {"shard": part}
             work(
                 file,
                 out,
@@ -236,6 +252,7 @@ def run(
                 jobs=jobs,
                 overrides=_parse_overrides(settings or []),
                 force=force,
+                **options,
             )
     except KeyboardInterrupt:
         _fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
@@ -253,7 +270,61 @@ def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
                 say=lambda message: typer.echo(message, err=True),
                 **options,
             )
-        _print_results(results)
+        if "shard" not in options:
+            _print_results(results)
+
+
+def _part(text: str | None, force: bool) -> tuple[int, int] | None:
+    """Read K/N."""
+    if text is None:
+        return None
+    k, slash, n = text.partition("/")
+    if not slash or not (k.isdecimal() and n.isdecimal()) or not 1 <= int(k) <= int(n):
+        _fail(f"--shard: must be K/N with whole numbers 1 <= K <= N, got {text!r}", 2)
+    if force:
+        _fail("--shard and --force exclude each other: it would remove what the others make", 2)
+    return int(k), int(n)
+
+
+@app.command()
+def merge(
+    file: Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
+    ] = None,
+    replications: Annotated[
+        int | None,
+        typer.Option(help="As they were given to the run.", min=1),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="As it was given to the run.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="As they were given to the run."),
+    ] = None,
+) -> None:
+    """Finish a run that was done in parts, by run --shard, and print its results.
+
+    The tables are made from the rows that are there. If some are missing, merge says which and
+    changes nothing: it simulates nothing itself.
+    """
+    try:
+        with _on_signals(_interrupt):
+            _import_all()
+            from mc import runner
+
+            with _faults():
+                results = runner.merge(
+                    file,
+                    out,
+                    replications=replications,
+                    seed=seed,
+                    overrides=_parse_overrides(settings or []),
+                    say=lambda message: typer.echo(message, err=True),
+                )
+                _print_results(results)
+    except KeyboardInterrupt:
+        _fail("stopped; the same command starts again", INTERRUPTED)
 
 
 @app.command()
@@ -405,8 +476,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield from _labelled(
         {
             "cells": f"{plan.n_cells:,}",
-            "replications": f"{plan.replications:,} of each cell",
-            "rows": f"{plan.n_rows:,}"
+            "replications": f"{plan.most}{plan.replications:,} of each cell",
+            "rows": f"{plan.most}{plan.n_rows:,}"
             + (f", of which {plan.n_done:,} are there" if plan.n_done else ""),
             "shards": f"{plan.n_shards:,}",
             "on disk": f"about {_size(plan.n_bytes)}"
@@ -533,15 +604,19 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
     import polars as pl
 
     manifest = results.manifest
-    n = manifest["replications"]
+    counts = results.cells["replications"].unique().sort().to_list()
+    n = counts[-1]
     seeds = manifest["experiment"]["seeds"]
     drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {_some(seeds)}"
     console.print(
         Text(
-            f"{manifest['title']}: {manifest['n_cells']} cells x {n:,} replications, "
+            f"{manifest['title']}: {manifest['n_cells']} cells x {_span(counts)} replications, "
             f"generator {manifest['generator']}, {drawn}"
         )
     )
+    precision = manifest["experiment"]["precision"]
+    if precision is not None:
+        console.print(Text(_stopping_rule(precision, results.cells)))
     figures = results.summary.filter(pl.col("published").is_not_null())
     if n > 1:
         console.print(
@@ -553,15 +628,20 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
             )
     shown = results.cells if everything else results.cells.head(CELLS_SHOWN)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
+        here = cells["replications"].unique().sort().to_list()
+        differs = len(here) > 1
         estimates: dict[int, dict[str, Any]] = {}
         some = results.summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
         for estimate in some.iter_rows(named=True):
             estimates.setdefault(estimate["cell"], {})[estimate["metric"]] = estimate
         named = {
-            _name(cell, manifest): cell | estimates[cell["cell"]]
+            _name(cell, manifest): cell
+            | {"n_shown": f", {cell['replications']:,} replications" if differs else ""}
+            | estimates[cell["cell"]]
             for cell in cells.iter_rows(named=True)
         }
-        for title, wanted in ((scenario, HEADLINE), (f"{scenario}: waits and recovery", RECOVERY)):
+        head = f"{scenario} ({_span(here)} replications)" if len(counts) > 1 else str(scenario)
+        for title, wanted in ((head, HEADLINE), (f"{scenario}: waits and recovery", RECOVERY)):
             metrics = [m for m in wanted if any(cell[m]["n"] for cell in named.values())]
             if n > 1:
                 console.print(Text(f"\n{title}", "bold underline"))
@@ -581,6 +661,24 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
     if results.claims.height:
         console.print(_claims_table(results.claims))
     console.print(_unbroken(f"Results: {results.folder}"), crop=False)
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """Write one number, or the first and the last of several."""
+    return " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
+
+
+def _stopping_rule(precision: Mapping[str, Any], cells: pl.DataFrame) -> str:
+    """Say what the replications depended on, and whether that was reached."""
+    widths = [f"{100 * precision['relative']:g} %"] if precision["relative"] else []
+    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
+    n_short = cells["stopped_by"].to_list().count("max")
+    return (
+        f"Replications until {', '.join(precision['metrics'])} "
+        f"{'are' if len(precision['metrics']) > 1 else 'is'} known to {' or '.join(widths)} "
+        f"({100 * precision['confidence']:g} % intervals), at most {precision['max']:,}: "
+        + ("reached in all cells." if n_short == 0 else f"not reached in {n_short:,} cells.")
+    )
 
 
 def _some(numbers: Sequence[int]) -> str:
@@ -669,7 +767,7 @@ def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> 
                 else f"{e['published_percentile']:.1f}"
                 for e in estimates
             ]
-        blocks[f"{name} (max_attempts {cell['max_attempts']})"] = lines
+        blocks[f"{name} (max_attempts {cell['max_attempts']}{cell['n_shown']})"] = lines
     widths = [
         max(
             *(len(line) for line in HEADS[metric][0].split("\n")),

@@ -374,7 +374,7 @@ def test_help_shows_every_option_and_fits_80_columns(name: str) -> None:
 
 def test_the_commands_are_these() -> None:
     got = {name for name, _ in commands()}
-    expected = {"retrystorm", "run", "plan", "show", "status", "verify"}
+    expected = {"retrystorm", "run", "merge", "plan", "show", "status", "verify"}
     assert got == expected
 
 

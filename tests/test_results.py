@@ -104,6 +104,8 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "longest_wait": pl.Int64(),
         "baseline": pl.Int32(),
         "identity": STRING,
+        "replications": pl.Int64(),
+        "stopped_by": STRING,
     },
     "replications": {
         "cell": pl.Int32(),

@@ -32,23 +32,43 @@ The cells are spanned by four kinds of axes, each crossed with all others; all a
     backoff_cap = {above = 16}         # above, below, at_least, at_most; none is in no range
     threshold = [1, 10]
 
+How many replications a cell has is fixed (``replications = 10_000`` at the top), or follows from
+what they show::
+
+    [precision]                        # in place of replications
+    metric = ["window_rate", "dropped"]
+    relative = 0.005                   # stop when each is known to 0.5 % of its mean ...
+    absolute = 0.05                    # ... or to 0.05, whichever is wider; one of them is enough
+    confidence = 0.95
+    min = 1000                         # looked at after 1000, 2000, 4000, ...
+    max = 64_000                       # ... and not continued beyond this
+
+All policies of a scenario at one point of grid and design stop together: cells that are compared
+have the same replications.
+
 What an exclude leaves out is neither checked nor numbered. A cell whose baseline is left out is
 its own baseline: it is compared with nothing.
 
 The rooms of this folder: `result` (what a file becomes), `tables` (the keys it may have),
 `axes` and `design` (what spans the cells), `exclude` (which of them remain), `claims`,
-`reading` (all of it in order), `words` (what messages have in common).
+`precision` (how many replications), `reading` (all of it in order), `words` (what messages have
+in common).
 """
 
 from mc.experiment.axes import MAX_CELLS
+from mc.experiment.precision import Precision
 from mc.experiment.reading import read
 from mc.experiment.result import (
     CELL_COLUMNS,
+    FIXED,
+    MAX,
+    PRECISION,
     Claim,
     Experiment,
     ExperimentError,
     Point,
     Published,
+    Stop,
     cell_table,
     cells_of,
     renumber,
@@ -57,17 +77,22 @@ from mc.experiment.tables import MAX_REPLICATIONS, METRICS, SEEDS, Generator, Re
 
 __all__ = [
     "CELL_COLUMNS",
+    "FIXED",
+    "MAX",
     "MAX_CELLS",
     "MAX_REPLICATIONS",
     "METRICS",
+    "PRECISION",
     "SEEDS",
     "Claim",
     "Experiment",
     "ExperimentError",
     "Generator",
     "Point",
+    "Precision",
     "Published",
     "Relation",
+    "Stop",
     "cell_table",
     "cells_of",
     "read",

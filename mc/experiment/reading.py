@@ -12,6 +12,7 @@ from mc.experiment.axes import MAX_CELLS, Axes, n_values, read_grid, read_named
 from mc.experiment.claims import Cells, Printed, read_claims, read_published
 from mc.experiment.design import Design, design_points, read_design
 from mc.experiment.exclude import Exclude, Remaining, check_cells, read_excludes
+from mc.experiment.precision import Precision, read_precision
 from mc.experiment.result import Claim, Experiment, ExperimentError, Point, Published
 from mc.experiment.tables import (
     DEFAULT_SEED,
@@ -40,7 +41,7 @@ def read(
     path : str or Path
         The TOML file.
     replications : int, optional
-        Used instead of the file's `replications` or `seeds`.
+        Used instead of the file's `replications`, `seeds` or [precision].
     seed : int, optional
         Used instead of the file's `seed`; where the file lists `seeds`, alone in their place.
         The points of a design remain those of the file.
@@ -61,7 +62,9 @@ def read(
     file_seed = data.get("seed")
     if (replications is not None or seed is not None) and data.pop("seeds", None) is not None:
         data["replications"] = 1  # one seed alone: replication 0 is drawn from it
-    data |= {} if replications is None else {"replications": replications}
+    if replications is not None:
+        data["replications"] = replications
+        data.pop("precision", None)
     data |= {} if seed is None else {"seed": seed}
     faults: list[str] = []
     top = keys(File, data, "", faults)
@@ -69,6 +72,7 @@ def read(
         cure = ": write it under [fixed]" if name in PARAMETERS else hint(name, File.model_fields)
         add(faults, "", f"unknown key {quote(name)}{cure}")
     _check_seeds(data, top, faults)
+    precision = read_precision(top["precision"], faults)
     # a fault of the file's seed is reported once, there
     design_seed = file_seed if type(file_seed) is int and file_seed >= 0 else DEFAULT_SEED
     axes, design = _axes(top, design_seed, faults)
@@ -85,7 +89,7 @@ def read(
     published = read_published(top["published"] or [], cells, faults)
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
-    return _experiment(str(path), top, cells, fixed, design, excludes, claims, published)
+    return _experiment(str(path), top, precision, cells, fixed, design, excludes, claims, published)
 
 
 def _load(path: str | Path) -> dict[str, Any]:
@@ -153,8 +157,9 @@ def _toml_value(text: str) -> object:
 
 def _check_seeds(data: Mapping[str, Any], top: dict[str, Any], faults: list[str]) -> None:
     """Check the range of the seeds, and that replications are asked for in one way."""
-    if "seeds" in data and "replications" in data:
-        add(faults, "", "seeds and replications are both given: keep one of them")
+    given = [name for name in ("seeds", "replications", "precision") if name in data]
+    for name in given[1:]:
+        add(faults, "", f"{given[0]} and {name} are both given: keep one of them")
     generator: Generator | None = top["generator"]
     if generator is None:
         return
@@ -205,6 +210,7 @@ def _check_baseline(
 def _experiment(
     path: str,
     top: dict[str, Any],
+    precision: Precision | None,
     cells: Cells,
     fixed: dict[str, Any],
     design: Design | None,
@@ -221,11 +227,13 @@ def _experiment(
     )
     baseline = top["baseline"] or next(iter(axes.policy))
     seeds = None if top["seeds"] is None else tuple(top["seeds"])
+    n = top["replications"] if seeds is None else len(seeds)
     source = {
         "title": top["title"],
         "generator": top["generator"],
         "seed": top["seed"],
-        "replications": top["replications"] if seeds is None else len(seeds),
+        "replications": n if precision is None else None,
+        "precision": None if precision is None else vars(precision),
         "seeds": seeds,
         "baseline": baseline,
         "fixed": fixed,
@@ -242,7 +250,8 @@ def _experiment(
         title=top["title"],
         generator=top["generator"],
         seed=top["seed"],
-        replications=source["replications"],
+        replications=n if precision is None else precision.max,
+        precision=precision,
         seeds=seeds,
         points=points,
         baselines=_baselines(axes, baseline, numbers),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mc.experiment.precision import Precision
 from mc.experiment.tables import Generator, Relation
 from mc.model import PARAMETERS, Cell
 
@@ -102,7 +103,10 @@ class Experiment:
     generator : {"philox", "lesson"}
         Which draws are used.
     seed, replications : int
-        Replications 0 .. `replications` - 1 are drawn from `seed`.
+        Replications 0 .. `replications` - 1 are drawn from `seed`; with a `precision` a cell may
+        need fewer.
+    precision : Precision or None
+        When a cell has enough of them; None where the number is fixed.
     seeds : tuple of int or None
         With the lesson's generator: the seed of each replication, where the file lists them.
     points : tuple of Point
@@ -126,6 +130,7 @@ class Experiment:
     generator: Generator
     seed: int
     replications: int
+    precision: Precision | None
     seeds: tuple[int, ...] | None
     points: tuple[Point, ...]
     baselines: tuple[int, ...]
@@ -137,6 +142,25 @@ class Experiment:
     def name(self) -> str:
         """The file's name without folder and ending; names the results folder."""
         return Path(self.path).stem
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Replications at which may be stopped, ascending; the last is `replications`."""
+        return (self.replications,) if self.precision is None else self.precision.stages
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Cells that have the same number of replications, whatever that will be.
+
+        All policies of a scenario at one point of grid and design: they are compared with one
+        another, replication by replication. All cells, where the number is fixed.
+        """
+        if self.precision is None:
+            return (tuple(point.cell for point in self.points),)
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for point in self.points:
+            groups.setdefault((point.scenario, *point.at.values()), []).append(point.cell)
+        return tuple(map(tuple, groups.values()))
 
 
 class ExperimentError(ValueError):
@@ -156,6 +180,27 @@ class ExperimentError(ValueError):
         return "\n".join(self.faults)
 
 
+FIXED: Final = "fixed"
+PRECISION: Final = "precision"
+MAX: Final = "max"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a cell has stopped.
+
+    Attributes
+    ----------
+    n : int
+        Its replications.
+    by : {"fixed", "precision", "max"}
+        As many were asked for; it is as precise as asked; it is not, but there may be no more.
+    """
+
+    n: int
+    by: str
+
+
 CELL_COLUMNS: Final[dict[str, tuple[str, str]]] = (
     {
         "cell": ("", "number of the cell"),
@@ -168,30 +213,42 @@ CELL_COLUMNS: Final[dict[str, tuple[str, str]]] = (
         "longest_wait": ("rounds", "most rounds between an arrival and its last attempt"),
         "baseline": ("", "number of the cell it is compared with"),
         "identity": ("", "hash of the parameters"),
+        "replications": ("replications", "how many the cell has; NULL until that is known"),
+        "stopped_by": (
+            "",
+            f"why there are no more: {FIXED} (as many were asked for), {PRECISION} (it is known "
+            f"as precisely as asked) or {MAX} (it is not, but there may be no more)",
+        ),
     }
 )
 """Unit and meaning of the columns of `cell_table`."""
 
 
-def cell_table(experiment: Experiment) -> pl.DataFrame:
+def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) -> pl.DataFrame:
     """One row per cell, as stored in ``cells.parquet``.
 
     Parameters
     ----------
     experiment : Experiment
+    stops : mapping of int to Stop, optional
+        Of the cells that have stopped. Not needed where the number of replications is fixed.
 
     Returns
     -------
     polars.DataFrame
         `cell`, `scenario`, `policy`, every parameter in its unit (`tries` as the text
         ``3x3x3``, no budget as null), `max_attempts`, `longest_wait` (rounds) and `baseline`
-        (a `cell`), and the cell's `identity`. In the order of the file.
+        (a `cell`), the cell's `identity`, its number of `replications` and what it was
+        `stopped_by` (null until it has stopped). In the order of the file.
     """
     import polars as pl
 
     types = {"int": pl.Int32, "float": pl.Float64, "budget": pl.Float64, "tries": pl.String}
     points = experiment.points
     cells = [point.parameters for point in points]
+    if experiment.precision is None:
+        stops = {point.cell: Stop(experiment.replications, FIXED) for point in points}
+    stopped = [(stops or {}).get(point.cell) for point in points]
     columns = [
         pl.Series("cell", [point.cell for point in points], pl.Int32),
         pl.Series("scenario", [point.scenario for point in points], pl.String),
@@ -209,6 +266,8 @@ def cell_table(experiment: Experiment) -> pl.DataFrame:
             pl.Series("longest_wait", [cell.longest_wait for cell in cells], pl.Int64),
             pl.Series("baseline", experiment.baselines, pl.Int32),
             pl.Series("identity", [cell.identity for cell in cells], pl.String),
+            pl.Series("replications", [stop and stop.n for stop in stopped], pl.Int64),
+            pl.Series("stopped_by", [stop and stop.by for stop in stopped], pl.String),
         ]
     )
 

@@ -32,6 +32,10 @@ DEFAULT_SEED: Final = 20260802
 MAX_REPLICATIONS: Final = 2**32 - 1
 """A replication's index is one 32-bit word of the generator's counter."""
 
+MIN_OF_PRECISION: Final = 10
+"""Of fewer replications a spread that is small by luck would end too many cells: Law, *Simulation
+Modeling and Analysis*, section 9.4.1."""
+
 LARGEST: Final = sys.float_info.max
 """A number beyond is infinite, or an integer that no float holds; nan compares as false."""
 
@@ -70,6 +74,7 @@ class File(Table):
     seeds: list[int] | None = Field(
         default=None, min_length=1, description="a list of one or more whole numbers"
     )
+    precision: dict[str, Any] | None = Field(default=None, description="a table: [precision]")
     baseline: str | None = Field(default=None, description="the name of a policy")
     fixed: dict[str, Any] = Field(default={}, description="a table: [fixed]")
     scenario: list[dict[str, Any]] = Field(default=[], description="tables: [[scenario]]")
@@ -79,6 +84,30 @@ class File(Table):
     exclude: list[dict[str, Any]] = Field(default=[], description="tables: [[exclude]]")
     claim: list[dict[str, Any]] = Field(default=[], description="tables: [[claim]]")
     published: list[dict[str, Any]] = Field(default=[], description="tables: [[published]]")
+
+
+class PrecisionKeys(Table):
+    """[precision]. The default stages are 1000, 2000, 4000, ... 64000 replications."""
+
+    metric: str | list[str] = Field(
+        min_length=1, description="the name of a metric or a list of such names"
+    )
+    relative: float | None = Field(
+        default=None, gt=0, lt=1, description="a number > 0 and < 1 (0.01 is 1 %)"
+    )
+    absolute: float | None = Field(
+        default=None, gt=0, le=LARGEST, description="a number > 0, in the metric's unit"
+    )
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="a number > 0 and < 1")
+    min: int = Field(
+        default=1000, ge=MIN_OF_PRECISION, description=f"a whole number >= {MIN_OF_PRECISION}"
+    )
+    max: int = Field(
+        default=64_000,
+        ge=MIN_OF_PRECISION,
+        le=MAX_REPLICATIONS,
+        description=f"a whole number >= {MIN_OF_PRECISION} and <= {MAX_REPLICATIONS}",
+    )
 
 
 class Named(Table):

@@ -4,7 +4,7 @@
 after whether the folder is what it says.
 """
 
-from mc.runner.folder import run
+from mc.runner.folder import merge, run
 from mc.runner.planning import Plan, plan
 from mc.runner.tasks import Block, plan_blocks, simulate, simulate_block
 from mc.runner.verification import Verification, verify
@@ -13,6 +13,7 @@ __all__ = [
     "Block",
     "Plan",
     "Verification",
+    "merge",
     "plan",
     "plan_blocks",
     "run",

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from mc import experiment as experiments
-from mc import kernel, store
-from mc.experiment import Experiment, Point
-from mc.runner.tasks import (
-    ROW_COLUMNS,
-    Task,
-    cut,
-    frame,
-    lesson_seeds,
-    n_threads,
-    plan_blocks,
-    work,
-)
+from mc import store
+from mc.experiment import Experiment, Point, Precision, Stop
+from mc.runner.growing import Job, fill, grow
+from mc.runner.stock import Stock, take_stock
+from mc.runner.tasks import ROW_COLUMNS, n_threads
 from mc.store import FolderError, Results, Shard
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ROWS_AT_ONCE: Final = 500_000
 """Rows that are in memory together when the tables of the results are made: half a gigabyte with
@@ -45,6 +33,7 @@ def run(
     jobs: int | None = None,
     overrides: Mapping[str, str] | None = None,
     force: bool = False,
+    shard: tuple[int, int] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     say: Callable[[str], None] = lambda message: None,
 ) -> Results:
@@ -64,6 +53,10 @@ def run(
         Parameters in place of the file's, as TOML values: ``{"rounds": "8000"}``.
     force : bool
         Start afresh in a folder that holds another experiment, or the same.
+    shard : (int, int), optional
+        Do only the K-th of N parts of the work, 1 <= K <= N, beside processes that do the others;
+        with a precision, of the work of the current stage. Rows are written and no tables:
+        `merge` makes them, or a run without `shard`.
     progress : callable
         Told (rows that are there, rows in all) from time to time, from any thread.
     say : callable
@@ -81,72 +74,175 @@ def run(
     FolderError
         The folder holds something else, is in use, or cannot be written to. Nothing was changed.
     TypeError, ValueError
-        `jobs` is no whole number, or below 1.
+        `jobs` is no whole number, or below 1; `shard` is no part, or is given with `force`.
     KeyboardInterrupt
         After what was under way has been saved.
     """
     experiment = experiments.read(
         file, replications=replications, seed=seed, overrides=overrides or {}
     )
-    jobs = n_threads(jobs)
+    if shard is not None:
+        _check_part(shard, force)
     folder = Path(out) if out is not None else Path("results") / experiment.name
+    job = Job(experiment, folder, n_threads(jobs), shard, progress, say)
     manifest = store.look(folder, any_version=force)
     if not force and manifest is not None and _is_finished(experiment, manifest, folder):
         say(f"{folder} is finished: nothing to do (--force starts afresh)")
         return store.load(folder)
-    with store.held(folder, say):
+    with store.held(folder, say, shard):
         manifest = store.look(folder, any_version=force)  # nobody changes it any more
         if manifest is not None and not force:
-            experiment = _continue(experiment, manifest, folder)
-        _run_in(folder, experiment, jobs, force, progress, say)
+            job = replace(job, experiment=_continue(experiment, manifest, folder))
+        if shard is None:
+            _run_in(job, force)
+        else:
+            _run_part(job, manifest)
     return store.load(folder)
 
 
-def _run_in(
-    folder: Path,
-    experiment: Experiment,
-    jobs: int,
-    force: bool,
-    progress: Callable[[int, int], None],
-    say: Callable[[str], None],
-) -> None:
+def _check_part(shard: tuple[int, int], force: bool) -> None:
+    k, n = shard
+    if not 1 <= k <= n:
+        raise ValueError(f"shard must be (K, N) with 1 <= K <= N, got {shard!r}")
+    if force:
+        raise ValueError("shard and force exclude each other: it would remove what others make")
+
+
+def merge(
+    file: str | Path,
+    out: str | Path | None = None,
+    *,
+    replications: int | None = None,
+    seed: int | None = None,
+    overrides: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda message: None,
+) -> Results:
+    """Make the tables of a run whose rows are all there, and simulate nothing.
+
+    Parameters
+    ----------
+    file, out, replications, seed, overrides, say
+        As for `run`.
+
+    Returns
+    -------
+    Results
+        As `mc.load` gives it.
+
+    Raises
+    ------
+    ExperimentError
+        As for `run`.
+    FolderError
+        As for `run`; or rows are missing: it says which. Nothing was changed.
+    """
+    experiment = experiments.read(
+        file, replications=replications, seed=seed, overrides=overrides or {}
+    )
+    folder = Path(out) if out is not None else Path("results") / experiment.name
+    manifest = store.look(folder)
+    if manifest is None:
+        raise FolderError(f"{folder}: no results here, there is nothing to merge")
+    if _is_finished(experiment, manifest, folder):
+        say(f"{folder} is finished: nothing to do")
+        return store.load(folder)
+    with store.held(folder, say):
+        manifest = store.look(folder)
+        if manifest is not None:
+            experiment = _continue(experiment, manifest, folder)
+        job = Job(experiment, folder, 0, None, lambda done, total: None, say)
+        # refuses before anything is changed
+        grow(replace(job, say=lambda message: None), take_stock(experiment, folder), _nobody)
+        _run_in(job, force=False)
+    return store.load(folder)
+
+
+def _nobody(stops: Mapping[int, Stop]) -> None:
+    """Nobody is told."""
+
+
+def _run_in(job: Job, force: bool) -> None:
     """Make what is missing in a folder that no other run can enter.
 
     The manifest comes first: from there on the folder is known as this experiment's, and the same
     command can go on wherever it is killed.
     """
     started = time.time()
-    manifest = store.new_manifest(experiment, _cell_names(experiment.points), _columns())
+    experiment, folder = job.experiment, job.folder
+    manifest = _new_manifest(experiment)
     store.write_manifest(folder, manifest)
     if force:
         store.clear(folder)
     store.make_ready(folder)
-    cells = experiments.cell_table(experiment)
-    hashes = {"cells": store.write_table(folder, "cells", cells)}
-    stock = _take_stock(experiment, folder)
-    for path, fault in stock.faults.items():
-        say(f"{fault}; put aside in {store.put_aside(folder, path)}, its rows are made anew")
-    n_rows, n_done = manifest["n_rows"], sum(shard.n_rows for shard in stock.shards)
-    if 0 < n_done < n_rows:
-        say(f"{folder}: {n_done} of {n_rows} rows are there, continuing")
-    _simulate_into(folder, experiment, cut(stock.missing), jobs, n_done, progress)
+    hashes = {"cells": store.write_table(folder, "cells", experiments.cell_table(experiment))}
 
-    stock = _take_stock(experiment, folder)
-    if stock.missing or stock.faults:
-        raise FolderError(
-            f"{folder}: rows have gone or changed since they were written; "
-            "start the same command again"
-        )
-    for name, table in _tables(experiment, cells, stock.shards):
+    def write_cells(stops: Mapping[int, Stop]) -> None:
+        cells = experiments.cell_table(experiment, stops)
+        hashes["cells"] = store.write_table(folder, "cells", cells)
+
+    stock = take_stock(experiment, folder)
+    _put_aside(job, stock.faults)
+    grown = grow(job, Stock(stock.shards, {}), write_cells)
+    assert grown is not None, "all of it was asked for"
+    stops, stock = _without_rows_beyond(job, *grown)
+    for name, table in _tables(experiment, stops, stock.shards):
         hashes[name] = store.write_table(folder, name, table)
     finished = {
         "complete": True,
+        "replications": max(stop.n for stop in stops.values()),
+        "n_rows": sum(stop.n for stop in stops.values()),
         "seconds": round(time.time() - started, 3),
-        "jobs": jobs,
+        "jobs": job.jobs,
         "tables": hashes,
         "shards": {shard.path.name: shard.n_bytes for shard in stock.shards},
     }
     store.write_manifest(folder, manifest | finished)
+
+
+def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
+    for path, fault in faults.items():
+        aside = store.put_aside(job.folder, path)
+        job.say(f"{fault}; put aside in {aside}, its rows are made anew")
+
+
+def _without_rows_beyond(
+    job: Job, stops: dict[int, Stop], stock: Stock
+) -> tuple[dict[int, Stop], Stock]:
+    """Put aside what is there beyond the stop of a cell.
+
+    An earlier run may have needed more, where its cells were grouped otherwise.
+    """
+    beyond = {
+        shard.path: f"{shard.path}: holds more replications than are asked for"
+        for shard in stock.shards
+        if any(shard.stop > stops[number].n for number in shard.cells)
+    }
+    if not beyond:
+        return stops, stock
+    _put_aside(job, beyond)
+    stock = take_stock(job.experiment, job.folder)
+    wanted: dict[tuple[int, int], list[int]] = {}
+    for number, stop in stops.items():
+        wanted.setdefault((0, stop.n), []).append(number)
+    return stops, fill(job, stock, wanted, 0, begun=False)
+
+
+def _run_part(job: Job, manifest: Mapping[str, Any] | None) -> None:
+    """Make one part of what is missing, beside processes that make the others.
+
+    All write the same manifest, if it is not there yet. What is damaged is left where it is: its
+    rows count as missing.
+    """
+    experiment, folder = job.experiment, job.folder
+    if manifest is None or manifest["complete"] or manifest["experiment"] != experiment.source:
+        store.write_manifest(folder, _new_manifest(experiment))
+    store.make_ready(folder, alone=False)
+    if grow(job, take_stock(experiment, folder), _nobody) is not None:
+        job.say(f"{folder}: all rows are there: retrystorm merge makes the tables")
+
+
+def _new_manifest(experiment: Experiment) -> dict[str, Any]:
+    return store.new_manifest(experiment, _cell_names(experiment.points), _columns())
 
 
 def _columns() -> dict[str, dict[str, tuple[str, str]]]:
@@ -169,10 +265,10 @@ def _is_finished(experiment: Experiment, manifest: Mapping[str, Any], folder: Pa
     """Whether every file is there as it was written, to the last bit."""
     if not manifest["complete"] or manifest["experiment"] != experiment.source:
         return False
-    stock = _take_stock(_continue(experiment, manifest, folder), folder)
+    stock = take_stock(_continue(experiment, manifest, folder), folder)
     listed = {shard.path.name: shard.n_bytes for shard in stock.shards} == manifest["shards"]
-    whole = not stock.faults and not stock.missing
-    return listed and whole and store.tables_are_whole(folder, manifest)
+    # the list was made when no row was missing
+    return listed and not stock.faults and store.tables_are_whole(folder, manifest)
 
 
 def _cell_names(points: Sequence[Point]) -> list[str]:
@@ -199,8 +295,7 @@ def _continue(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
         for name in ("generator", "seed", "seeds")
         if old[name] != experiment.source[name]
     ]
-    if old["replications"] > experiment.replications:
-        faults.append(f"replications was {old['replications']}, is {experiment.replications}")
+    faults += _asks_for_less(old, experiment)
     numbers = {name: number for number, name in enumerate(manifest["cells"])}
     names = _cell_names(experiment.points)
     gone = numbers.keys() - set(names)
@@ -215,6 +310,29 @@ def _continue(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
     return experiments.renumber(
         experiment, [numbers[name] if name in numbers else next(free) for name in names]
     )
+
+
+def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
+    """Say so if there may be more replications than the experiment asks for now."""
+    new, was = experiment.precision, old["precision"]
+    if was is None:
+        is_less = old["replications"] > experiment.stages[0]
+    elif new is None:
+        is_less = was["max"] > experiment.replications
+    else:
+        is_less = not new.asks_no_less_than(Precision(**was))
+    if not is_less:
+        return []
+    now = experiment.source["precision"]
+    if was is None and now is None:
+        return [f"replications was {old['replications']}, is {experiment.replications}"]
+    if was is None:
+        return [f"replications was {old['replications']}, is {now['min']} or more by [precision]"]
+    if now is None:
+        most = f"{was['max']} or fewer by [precision]"
+        return [f"replications was {most}, is {experiment.replications}"]
+    changes = [f"{name} was {was[name]}, is {now[name]}" for name in was if was[name] != now[name]]
+    return [f"[precision]: {', '.join(changes)}, which may be less"]
 
 
 def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -240,134 +358,16 @@ def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-# --- the rows ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Stock:
-    """What is there of an experiment and what is not.
-
-    Attributes
-    ----------
-    shards : list of Shard
-        Whole shards of this experiment, no row twice.
-    faults : dict of Path to str
-        All other files among the shards, and what is wrong with each.
-    missing : list of Task
-        Blocks and their replications in no shard.
-    """
-
-    shards: list[Shard]
-    faults: dict[Path, str]
-    missing: list[Task]
-
-
-def _take_stock(experiment: Experiment, folder: Path) -> _Stock:
-    """Read every shard of the folder, and find out what is wrong and what is missing."""
-    found, faults = [], {}
-    for path in store.shard_paths(folder):
-        try:
-            found.append(store.read_shard(path))
-        except FolderError as error:
-            faults[path] = str(error)
-    n = experiment.replications
-    draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
-    cells = {point.cell: point.parameters for point in experiment.points}
-    identities = {number: cell.identity for number, cell in cells.items()}
-    reached = dict.fromkeys(cells, 0)  # up to here nothing is missing, or it stands in `gaps`
-    gaps: dict[tuple[int, int], list[int]] = {}
-
-    def go_on(numbers: Iterable[int], start: int, stop: int) -> None:
-        for number in numbers:
-            if reached[number] < start:
-                gaps.setdefault((reached[number], start), []).append(number)
-            reached[number] = stop
-
-    def fault_of(shard: Shard) -> str | None:
-        known = [identities.get(number) for number in shard.cells]
-        if shard.draws != draws or known != list(shard.identities) or shard.stop > n:
-            return "belongs to another experiment"
-        if any(shard.start < reached[number] for number in shard.cells):
-            return "holds rows that another shard holds, too"
-        return None
-
-    shards = []
-    for shard in sorted(found, key=lambda shard: (shard.start, shard.path)):
-        if fault := fault_of(shard):
-            faults[shard.path] = f"{shard.path}: {fault}"
-        else:
-            shards.append(shard)
-            go_on(shard.cells, shard.start, shard.stop)
-    go_on(cells, n, n)
-    missing = [
-        Task((block,), start, stop)
-        for (start, stop), numbers in gaps.items()
-        for block in plan_blocks({i: cells[i] for i in numbers}, experiment.generator)
-    ]
-    return _Stock(shards, faults, missing)
-
-
-def _simulate_into(
-    folder: Path,
-    experiment: Experiment,
-    tasks: Sequence[Task],
-    jobs: int,
-    n_done: int,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Do the tasks and write each as a shard."""
-    total = n_done + sum(task.n_rows for task in tasks)
-    lock = threading.Lock()
-
-    def add(n_rows: int) -> None:
-        nonlocal n_done
-        with lock:
-            n_done += n_rows
-        progress(n_done, total)
-
-    indices = kernel_indices(experiment)
-    draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
-    identities = {point.cell: point.parameters.identity for point in experiment.points}
-
-    def save(task: Task, counters: NDArray[np.int64]) -> None:
-        rows = rows_of(task, counters, indices)
-        numbers = sorted(task.ids)
-        names = [identities[number] for number in numbers]
-        store.write_shard(folder, rows, numbers, names, task.start, task.stop, draws)
-
-    progress(n_done, total)
-    work(tasks, indices, experiment.seed, jobs, save, add)
-
-
-def kernel_indices(experiment: Experiment) -> NDArray[np.int64]:
-    """What the kernel is given for each replication: its index, or its seed."""
-    if experiment.generator == "lesson":
-        seeds = experiment.seeds or lesson_seeds(experiment.seed, experiment.replications)
-        return np.array(seeds, np.int64)
-    return np.arange(experiment.replications)
-
-
-def rows_of(task: Task, counters: NDArray[np.int64], indices: NDArray[np.int64]) -> pl.DataFrame:
-    """Rows of a task, sorted by (cell, replication), from counters of shape (R, C, N_COUNTERS)."""
-    order = np.argsort(task.ids)
-    chosen = np.arange(task.start, task.stop)
-    is_lesson = task.blocks[0].generator == "lesson"
-    return frame(
-        np.repeat(np.array(task.ids)[order], chosen.size),
-        np.tile(chosen, order.size),
-        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
-        seeds=np.tile(indices[chosen], order.size) if is_lesson else None,
-    )
-
-
 # --- the tables ----------------------------------------------------------------------------------
 
 
 def _tables(
-    experiment: Experiment, cells: pl.DataFrame, shards: Sequence[Shard]
+    experiment: Experiment, stops: Mapping[int, Stop], shards: Sequence[Shard]
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """Make summary, comparisons and claims of the rows, some cells at a time."""
     from mc import statistics
+
+    cells = experiments.cell_table(experiment, stops)
 
     def taken_from(numbers: set[int]) -> pl.DataFrame:
         holding = [shard.path for shard in shards if not numbers.isdisjoint(shard.cells)]
@@ -378,7 +378,7 @@ def _tables(
         )
 
     summaries, comparisons = [], []
-    for chunk in _together(experiment, max(1, ROWS_AT_ONCE // experiment.replications)):
+    for chunk in _together(experiment, stops):
         some, taken = cells.filter(pl.col("cell").is_in(list(chunk))), taken_from(chunk)
         published = [figure for figure in experiment.published if figure.cell in chunk]
         summaries.append(statistics.summarise(taken, some, published))
@@ -389,14 +389,14 @@ def _tables(
     yield "claims", statistics.judge(taken_from(named), cells, experiment.claims)
 
 
-def _together(experiment: Experiment, size: int) -> Iterator[set[int]]:
-    """Chunks of about `size` cells in which every cell stands with its baseline."""
+def _together(experiment: Experiment, stops: Mapping[int, Stop]) -> Iterator[set[int]]:
+    """Chunks of cells, about `ROWS_AT_ONCE`, in which every cell stands with its baseline."""
     groups: dict[int, set[int]] = {}
     for point, baseline in zip(experiment.points, experiment.baselines, strict=True):
         groups.setdefault(baseline, set()).add(point.cell)
     chunk: set[int] = set()
     for group in groups.values():
-        if chunk and len(chunk) + len(group) > size:
+        if chunk and sum(stops[number].n for number in chunk | group) > ROWS_AT_ONCE:
             yield chunk
             chunk = set()
         chunk = chunk | group

@@ -18,8 +18,10 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment
-from mc.runner.folder import _continue, _is_finished, _take_stock, kernel_indices, rows_of
-from mc.runner.tasks import Block, Task, cut, n_threads, plan_blocks, simulate_block
+from mc.runner.folder import _continue, _is_finished
+from mc.runner.growing import kernel_indices, rows_of
+from mc.runner.stock import as_tasks, take_stock
+from mc.runner.tasks import Block, Task, cut, n_threads, simulate_block
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ class Plan:
         Of the threads those that can run at once.
     finished : bool
         Whether nothing is left to do.
+    at_most : bool
+        Whether cells may stop before all their replications, because they are precise.
     """
 
     title: str
@@ -96,6 +100,12 @@ class Plan:
     jobs: int
     n_cores: int
     finished: bool
+    at_most: bool
+
+    @property
+    def most(self) -> str:
+        """What to say before numbers that may turn out smaller."""
+        return "at most " if self.at_most else ""
 
     @property
     def n_missing(self) -> int:
@@ -149,13 +159,14 @@ def plan(
     if not finished:
         saving = _time_saving(experiment, missing)
     n_cells, n_rows = len(experiment.points), sum(task.n_rows for task in tasks)
+    n_done = sum(shard.n_rows for shard in shards)
     return Plan(
         title=experiment.title,
         folder=folder,
         n_cells=n_cells,
         replications=experiment.replications,
-        n_rows=n_cells * experiment.replications,
-        n_done=n_cells * experiment.replications - n_rows,
+        n_rows=n_done + n_rows,
+        n_done=n_done,
         n_shards=len(shards) + len(tasks),
         n_bytes=round(
             there
@@ -169,6 +180,7 @@ def plan(
         jobs=jobs,
         n_cores=n_cores,
         finished=finished,
+        at_most=experiment.precision is not None and not finished,
     )
 
 
@@ -177,15 +189,15 @@ def _what_is_missing(
 ) -> tuple[Experiment, list[Shard], list[Task], bool]:
     """The experiment as the folder numbers its cells; shards, tasks, and whether all is done."""
     manifest = store.look(folder, any_version=force)
+    wanted = {(0, experiment.replications): [point.cell for point in experiment.points]}
     if force or manifest is None:
-        cells = {point.cell: point.parameters for point in experiment.points}
-        blocks = plan_blocks(cells, experiment.generator)
-        missing = [Task((block,), 0, experiment.replications) for block in blocks]
-        return experiment, [], missing, False
-    given, experiment = experiment, _continue(experiment, manifest, folder)
-    stock = _take_stock(experiment, folder)
-    finished = not stock.missing and _is_finished(given, manifest, folder)
-    return experiment, stock.shards, stock.missing, finished
+        return experiment, [], as_tasks(experiment, wanted), False
+    if _is_finished(experiment, manifest, folder):
+        finished = _continue(experiment, manifest, folder)
+        return finished, take_stock(finished, folder).shards, [], True
+    experiment = _continue(experiment, manifest, folder)
+    stock = take_stock(experiment, folder)
+    return experiment, stock.shards, as_tasks(experiment, stock.missing(wanted)), False
 
 
 @dataclass(frozen=True)
@@ -224,7 +236,7 @@ def _time_kernel(
     Hurwitz 1943). All cores are kept busy, because they share what they have; time is that of
     each thread, so that what else the machine has to do does not count.
     """
-    indices = kernel_indices(experiment)
+    indices = kernel_indices(experiment, experiment.replications)
     ends = list(itertools.accumulate(task.n_rows for task in missing))
     places = itertools.count()
     deadline = time.perf_counter() + CALIBRATION_SECONDS
@@ -272,7 +284,7 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     # where only the tables are missing, of all rows
     start, stop = missing[0].range if missing else (0, experiment.replications)
     chosen = [i for task in missing for i in task.ids] or [p.cell for p in experiment.points]
-    indices = kernel_indices(experiment)
+    indices = kernel_indices(experiment, experiment.replications)
     # Neighbours, because they are often alike and then take less together; not at equal distances,
     # because the axes of a grid repeat at some of them.
     places = (

@@ -181,15 +181,25 @@ class Task:
         return len(self.ids) * (self.stop - self.start)
 
 
-def cut(parts: Sequence[Task]) -> list[Task]:
+def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Task]:
     """Cut tasks of one block each into tasks of about one size.
 
     Large ones are cut by replication, neighbours that are small are packed together. The new tasks
     go round over the blocks: what is done when a run is killed halfway is about the same range of
     replications of every cell.
+
+    Parameters
+    ----------
+    parts : sequence of Task
+        One block each.
+    most_rows : int
+        Rows that the run may have in all, if these are only some of them.
+    n_parts : int
+        How many processes share the tasks.
     """
     total = sum(part.n_rows for part in parts)
-    size = max(min(ROWS_PER_TASK, total / MIN_TASKS), total / MAX_TASKS)
+    fine = min(ROWS_PER_TASK, total / (MIN_TASKS * n_parts))
+    size = max(fine, max(total, most_rows) / MAX_TASKS)
     tasks: list[Task] = []
     for part in parts:
         n = part.stop - part.start

@@ -1,6 +1,6 @@
 """The results folder: schema, atomic shards, lock, manifest, reading back.
 
-    .lock                    while a run is at work: who, and since when
+    .lock, .lock-K-of-N      while a run, or part K of N of one, is at work: who, and since when
     manifest.json            the experiment, the numbers of its cells, versions, columns; at the
                              end a list of all files
     cells.parquet            one row for each cell

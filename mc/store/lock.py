@@ -1,4 +1,4 @@
-"""One run at a time in a folder: a file says who is at work there."""
+"""One run at a time in a folder, or the parts of one: files say who is at work there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _WRITE_SECONDS: Final = 1.0
 
 
 @contextmanager
-def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def held(
+    folder: Path, say: Callable[[str], None], part: tuple[int, int] | None = None
+) -> Iterator[None]:
     """Make the folder where it is missing, and keep other runs out of it.
 
     Parameters
@@ -30,13 +32,15 @@ def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         The results folder.
     say : callable
         Told if the lock is taken over from a process that is gone.
+    part : (int, int), optional
+        This run does part K of N: others of the N may be at work, too.
 
     Raises
     ------
     FolderError
         Another run holds it, or the folder cannot be written to. Nothing was changed.
     """
-    path = folder / LOCK
+    path = folder / _name(part)
     own = {
         "pid": os.getpid(),
         "host": platform.node(),
@@ -51,6 +55,10 @@ def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     except OSError as error:
         raise FolderError(f"{folder}: cannot be written to ({error.strerror})") from error
     try:
+        # Only now that this lock can be seen: of two that begin at once, one or both give way.
+        for other in sorted(folder.glob(f"{LOCK}*")):
+            if other != path and not (part and other.match(_name(("*", part[1])))):
+                _remove_if_dead(other, say)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -89,6 +97,11 @@ def holder(folder: Path) -> Holder | None:
     if found is None:
         return None
     return Holder(found["pid"], str(found["host"]), str(found["started"]), _is_alive(found))
+
+
+def _name(part: tuple[int | str, int] | None) -> str:
+    """Name the lock of a run, or of a part of one."""
+    return LOCK if part is None else f"{LOCK}-{part[0]}-of-{part[1]}"
 
 
 def _create(path: Path, content: bytes) -> bool:

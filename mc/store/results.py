@@ -33,7 +33,7 @@ from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the folder's layout."""
 
 _MAKE_ANEW: Final = "the command that made the folder makes it anew"
@@ -175,7 +175,7 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
 
 def _is_left_over(path: Path) -> bool:
     empty_shards = path.name == SHARDS and path.is_dir() and not any(path.iterdir())
-    return path.name == LOCK or path.match(PARTIAL) or empty_shards
+    return path.match(f"{LOCK}*") or path.match(PARTIAL) or empty_shards
 
 
 def clear(folder: Path) -> None:
@@ -184,10 +184,18 @@ def clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def make_ready(folder: Path) -> None:
-    """Make the folder of the shards, and remove what a killed run was writing."""
+def make_ready(folder: Path, *, alone: bool = True) -> None:
+    """Make the folder of the shards, and remove what a killed run was writing.
+
+    Parameters
+    ----------
+    folder : Path
+        The results folder.
+    alone : bool
+        Whether no other process writes there: else nothing is removed.
+    """
     (folder / SHARDS).mkdir(exist_ok=True)
-    for path in folder.glob(PARTIAL):
+    for path in folder.glob(PARTIAL) if alone else ():
         path.unlink(missing_ok=True)
 
 
