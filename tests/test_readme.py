@@ -21,9 +21,9 @@ def shown_runs() -> list[tuple[str, str]]:
     """Each `retrystorm` command of the README, and the output shown for it."""
     runs, command = [], ""
     for language, text in FENCES:
-        found = re.search(r"retrystorm (run \S+)", text)
-        if language == "sh" and found:
-            command = found.group(1)
+        if language == "sh":
+            found = re.search(r"retrystorm (run \S+)\n", text)
+            command = found.group(1) if found else ""
         elif language == "text" and command:
             runs.append((command, text))
     return runs
@@ -66,9 +66,14 @@ def test_a_command_prints_what_the_readme_shows(command: str, shown: str, home: 
 
 def test_the_readme_shows_all_that_is_tested_here() -> None:
     got = {language: sum(name == language for name, _ in FENCES) for language, _ in FENCES}
-    expected = {"sh": 5, "text": 5, "toml": 2, "python": 2, "sql": 1, "r": 1}
+    expected = {"sh": 6, "text": 5, "toml": 4, "python": 2, "sql": 1, "r": 1}
     assert got == expected
     assert len(shown_runs()) == 5
+
+
+@pytest.mark.parametrize("name", ["precise.toml", "claims.toml"])
+def test_an_experiment_of_the_readme_can_be_planned(name: str, home: Path) -> None:
+    assert "Nothing was written." in output_of(["-m", "mc", "plan", name], home)
 
 
 def test_the_python_of_the_readme_runs(home: Path) -> None:
