@@ -288,25 +288,16 @@ def _part(text: str | None, force: bool) -> tuple[int, int] | None:
 
 @app.command()
 def merge(
-    file: Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
-    ] = None,
-    replications: Annotated[
-        int | None,
-        typer.Option(help="As they were given to the run.", min=1),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="As it was given to the run.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="As they were given to the run."),
-    ] = None,
+    file: _File,
+    out: _Out = None,
+    replications: _Replications = None,
+    seed: _Seed = None,
+    settings: _Settings = None,
 ) -> None:
     """Finish a run that was done in parts, by run --shard, and print its results.
 
     The tables are made from the rows that are there. If some are missing, merge says which and
-    changes nothing: it simulates nothing itself.
+    changes nothing: it simulates nothing itself. The options are those that the parts were given.
     """
     try:
         with _on_signals(_interrupt):

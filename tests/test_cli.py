@@ -650,3 +650,10 @@ def test_compiling_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
         for number in (1, 2.0):
             numba.njit(lambda x: x + 1)(number)
     assert capsys.readouterr().err == "compiling the kernel\n"
+
+
+def test_a_fault_after_the_last_round_is_pointed_out() -> None:
+    text = 'title = "late"\nreplications = 2\n[fixed]\nrounds = 400\nfault_rounds = 10\n'
+    code, _, err = invoke("run", write(text))
+    assert code == 0
+    assert "small.toml: the fault begins after the last round in default" in err
