@@ -392,8 +392,14 @@ def _tables(
         comparisons.append(statistics.compare(taken, some))
     yield "summary", pl.concat(summaries).sort("cell", maintain_order=True)
     yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
-    named = {number for claim in experiment.claims for number in claim.cells}
-    yield "claims", statistics.judge(taken_from(named), cells, experiment.claims)
+    judged = [statistics.CLAIMS_SCHEMA.to_frame()]
+    for scenario in dict.fromkeys(claim.scenario for claim in experiment.claims):
+        chosen = [i for i, claim in enumerate(experiment.claims) if claim.scenario == scenario]
+        claims = [experiment.claims[i] for i in chosen]
+        rows = taken_from({number for claim in claims for number in claim.cells})
+        found = statistics.judge(rows, cells, claims)
+        judged.append(found.with_columns(claim=pl.Series(chosen, dtype=pl.Int32)))
+    yield "claims", pl.concat(judged).sort("claim")
 
 
 def _together(experiment: Experiment, stops: Mapping[int, Stop]) -> Iterator[set[int]]:
