@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pytest
+from folders import TABLES, assert_same_results, run, snapshot, write
 from polars.testing import assert_frame_equal
 from scipy import stats
 from typer.testing import CliRunner
@@ -70,36 +71,6 @@ relation = "<"
 FIXED: Final = EXPERIMENT.replace(
     EXPERIMENT[EXPERIMENT.index("[precision]") : EXPERIMENT.index("[fixed]")], "replications = 20\n"
 )
-
-TABLES: Final = ("cells", "summary", "comparisons", "claims")
-
-
-def write(folder: Path, text: str) -> Path:
-    path = folder / "precise.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def run(text: str, out: Path, **options: Any) -> list[str]:
-    """Run an experiment into a folder; give what the user is told, a line each."""
-    told: list[str] = []
-    mc.run(write(out.parent, text), out, say=told.append, **options)
-    return told
-
-
-def assert_same_results(folder: Path, expected: Path) -> None:
-    got_results, expected_results = mc.load(folder), mc.load(expected)
-    assert got_results.complete
-    for table in ("replications", *TABLES):
-        assert_frame_equal(getattr(got_results, table), getattr(expected_results, table))
-
-
-def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ import polars as pl
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from folders import TABLES, Snapshot, assert_same_results, run, snapshot, write
 from polars.testing import assert_frame_equal
 
 import mc
@@ -78,8 +79,6 @@ multiplier = 1.25
 WITHOUT_TAIL: Final = EXPERIMENT.partition("[[claim]]")[0]
 
 LESSON: Final = EXPERIMENT.replace("replications = 40", 'replications = 40\ngenerator = "lesson"')
-
-TABLES: Final = ("cells", "summary", "comparisons", "claims")
 
 STRING: Final = pl.String()
 SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
@@ -156,32 +155,8 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
     },
 }
 
-Snapshot = dict[str, tuple[bytes, int]]
-
 
 # Helpers ------------------------------------------------------------------------------------------
-
-
-def write(folder: Path, text: str, name: str = "small.toml") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def run(text: str, out: Path, **options: Any) -> list[str]:
-    """Run an experiment into a folder; give what the user is told, a line each."""
-    told: list[str] = []
-    mc.run(write(out.parent, text), out, say=told.append, **options)
-    return told
-
-
-def snapshot(folder: Path) -> Snapshot:
-    """Bytes and time of change of every file."""
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def shards(folder: Path) -> Snapshot:
@@ -190,15 +165,6 @@ def shards(folder: Path) -> Snapshot:
 
 def rows(folder: Path) -> pl.DataFrame:
     return mc.load(folder).replications
-
-
-def assert_same_results(folder: Path, expected: Path) -> None:
-    """Every table equal row for row, whatever the shards are cut like."""
-    got_results, expected_results = mc.load(folder), mc.load(expected)
-    assert got_results.complete
-    assert_frame_equal(rows(folder), rows(expected))
-    for table in TABLES:
-        assert_frame_equal(getattr(got_results, table), getattr(expected_results, table))
 
 
 def named(results: mc.Results, table: str) -> pl.DataFrame:

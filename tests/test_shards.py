@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
+from folders import assert_same_results, run, snapshot, write
 from typer.testing import CliRunner
 
 import mc
@@ -68,39 +68,9 @@ PRECISE: Final = FIXED.replace(
 EXPERIMENTS: Final = {"fixed": FIXED, "precise": PRECISE}
 N_STAGES: Final = {"fixed": 1, "precise": 5}
 
-TABLES: Final = ("cells", "summary", "comparisons", "claims")
-
-
-def write(folder: Path, text: str) -> Path:
-    path = folder / "shared.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def run(text: str, out: Path, **options: Any) -> list[str]:
-    """Run an experiment into a folder; give what the user is told, a line each."""
-    told: list[str] = []
-    mc.run(write(out.parent, text), out, say=told.append, **options)
-    return told
-
 
 def merge(text: str, out: Path) -> mc.Results:
     return mc.merge(write(out.parent, text), out)
-
-
-def assert_same_results(folder: Path, expected: Path) -> None:
-    got_results, expected_results = mc.load(folder), mc.load(expected)
-    assert got_results.complete
-    for table in ("replications", *TABLES):
-        assert_frame_equal(getattr(got_results, table), getattr(expected_results, table))
-
-
-def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +110,7 @@ def test_three_parts_at_the_same_time_are_the_whole(
 
     def work(k: int) -> None:
         try:
-            mc.run(tmp_path / "shared.toml", out, shard=(k, 3), jobs=1)
+            mc.run(tmp_path / "small.toml", out, shard=(k, 3), jobs=1)
         except BaseException as error:
             errors.append(error)
 

@@ -78,12 +78,10 @@ def run(
     KeyboardInterrupt
         After what was under way has been saved.
     """
-    experiment = experiments.read(
-        file, replications=replications, seed=seed, overrides=overrides or {}
-    )
+    experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     if shard is not None:
         _check_part(shard, force)
-    folder = Path(out) if out is not None else Path("results") / experiment.name
+    folder = results_folder(experiment, out)
     job = Job(experiment, folder, n_threads(jobs), shard, progress, say)
     beyond = {
         point.scenario
@@ -105,6 +103,11 @@ def run(
         else:
             _run_part(job, manifest)
     return store.load(folder)
+
+
+def results_folder(experiment: Experiment, out: str | Path | None) -> Path:
+    """Where the results go, if nothing else is wished."""
+    return Path(out) if out is not None else Path("results") / experiment.name
 
 
 def _check_part(shard: tuple[int, int], force: bool) -> None:
@@ -143,10 +146,8 @@ def merge(
     FolderError
         As for `run`; or rows are missing: it says which. Nothing was changed.
     """
-    experiment = experiments.read(
-        file, replications=replications, seed=seed, overrides=overrides or {}
-    )
-    folder = Path(out) if out is not None else Path("results") / experiment.name
+    experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
+    folder = results_folder(experiment, out)
     manifest = store.look(folder)
     if manifest is None:
         raise FolderError(f"{folder}: no results here, there is nothing to merge")

@@ -133,7 +133,8 @@ def _what_stopped(experiment: Experiment, n: int, stops: dict[int, Stop]) -> str
 
 def _named(experiment: Experiment, numbers: Collection[int]) -> str:
     """Name some cells, or the first of many."""
-    chosen = [point for point in experiment.points if point.cell in set(numbers)]
+    wanted = set(numbers)
+    chosen = [point for point in experiment.points if point.cell in wanted]
     names = [cell_place(point.scenario, point.policy, point.at) for point in chosen[:N_NAMED]]
     more = len(chosen) - len(names)
     return "; ".join(names) + (f"; and {more:,} more" if more else "")

@@ -18,7 +18,7 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment
-from mc.runner.folder import _continue, _is_finished
+from mc.runner.folder import _continue, _is_finished, results_folder
 from mc.runner.growing import kernel_indices, rows_of
 from mc.runner.stock import as_tasks, take_stock
 from mc.runner.tasks import Block, Task, cut, n_threads, simulate_block
@@ -142,11 +142,9 @@ def plan(
     ExperimentError, FolderError, TypeError, ValueError
         As `run` would, except that a folder in use is no hindrance.
     """
-    experiment = experiments.read(
-        file, replications=replications, seed=seed, overrides=overrides or {}
-    )
+    experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     jobs = n_threads(jobs)
-    folder = Path(out) if out is not None else Path("results") / experiment.name
+    folder = results_folder(experiment, out)
     experiment, shards, missing, finished = _what_is_missing(experiment, folder, force)
     tasks = cut(missing)
     n_cores = min(jobs, n_threads(None))

@@ -6,7 +6,6 @@ which draws. Its name ends with the hash of its bytes, so damage of any kind is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ def draws_name(generator: str, seed: int, seeds: Sequence[int] | None) -> str:
     """Name what fixes the draws of every replication: generator and seed, or listed seeds."""
     if seeds is None:
         return f"{generator} seed {seed}"
-    return f"{generator} seeds {hashlib.sha256(repr(list(seeds)).encode()).hexdigest()[:16]}"
+    return f"{generator} seeds {sha256(repr(list(seeds)).encode())[:16]}"
 
 
 def write_shard(
