@@ -59,6 +59,10 @@ class Claim:
         The policy of each of the cells.
     value : float, tuple of float or None
         A number to compare with; for "between" the two ends, both included.
+    times : float
+        Each cell is compared with this many times the next.
+    margin : float or None
+        With the relation "=": how far apart two values may be and still count as equal.
     """
 
     text: str
@@ -68,6 +72,8 @@ class Claim:
     cells: tuple[int, ...]
     labels: tuple[str, ...]
     value: float | tuple[float, float] | None
+    times: float = 1.0
+    margin: float | None = None
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,8 @@ class ClaimKeys(Table):
     )
     relation: Relation = Field(description=f"one of {' '.join(get_args(Relation))}")
     value: float | list[float] | None = Field(default=None, description="a number or [low, high]")
+    times: float = Field(default=1.0, gt=0, le=LARGEST, description="a number > 0")
+    margin: float | None = Field(default=None, gt=0, le=LARGEST, description="a number > 0")
     at: dict[str, Any] = Field(default={}, description="a table {axis = value}")
 
 
