@@ -1,0 +1,465 @@
+"""Intervals and tests from a few moments: pure formulas, for one number or for many at once.
+
+Arguments are numbers or arrays of K entries each; NaN stands for what is undefined. Every
+interval is two-sided at `level`, each taken alone unless its name says otherwise. Where sums are
+given as whole numbers all arithmetic is exact up to the last step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+LEVEL: Final = 0.95
+"""Confidence level of an interval, unless another is asked for."""
+
+Floats = NDArray[np.float64]
+Exact = int | Fraction | float
+"""A sum: whole, rational, or a double taken at its exact value."""
+
+
+# --- the mean -------------------------------------------------------------------------------
+
+
+def t_quantile(df: ArrayLike, level: float = LEVEL) -> Floats:
+    """Half the length of a two-sided Student interval in standard errors; NaN for df < 1.
+
+    Parameters
+    ----------
+    df : array_like of int
+        Degrees of freedom; few different ones is fast.
+    level : float
+        Between 0 and 1.
+    """
+    different, places = np.unique(np.asarray(df, float), return_inverse=True)
+    # its complement: 1 + level loses the small levels of many simultaneous intervals
+    found = -special.stdtrit(np.maximum(different, 1), (1 - level) / 2)
+    quantiles: Floats = np.where(different >= 1, found, math.nan)
+    return quantiles[places.reshape(np.shape(df))]
+
+
+@lru_cache(maxsize=4096)
+def t_quantile_of(df: int, level: float = LEVEL) -> float:
+    """`t_quantile` of one number, remembered."""
+    return float(t_quantile(df, level))
+
+
+def t_half_width(n: ArrayLike, mcse: ArrayLike, level: float = LEVEL) -> Floats:
+    """Half the length of Student's interval of a mean; NaN for n < 2.
+
+    Parameters
+    ----------
+    n : array_like of int
+        Replications.
+    mcse : array_like of float
+        Standard error of the mean, sd / sqrt(n), in the unit of the mean.
+    level : float
+        Between 0 and 1.
+
+    Notes
+    -----
+    Student's t with n - 1 degrees of freedom: Law, *Simulation Modeling and Analysis*, section
+    4.5. `mean_notes` says where it does not cover what it promises.
+    """
+    return t_quantile(np.asarray(n) - 1, level) * np.asarray(mcse, float)
+
+
+MIN_REPLICATIONS: Final = 30
+"""With fewer, neither skewness nor spread can be judged from the sample."""
+
+MIN_NONZERO: Final = 100
+"""Non-zero values that a metric needs which is zero in at least half of the replications."""
+
+SKEWNESS_FACTOR: Final = 100.0
+"""An interval of the mean needs n >= this * skewness^2."""
+
+
+def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArray[np.object_]:
+    """Say where Student's interval of a mean is not to be given, and why.
+
+    Parameters
+    ----------
+    n : array_like of int, shape (K,)
+        Replications.
+    n_nonzero : array_like of int, shape (K,)
+        Those in which the metric is not 0.
+    skewness : array_like of float, shape (K,)
+        m3 / m2^(3/2) of the sample; NaN where all values are equal.
+
+    Returns
+    -------
+    ndarray of object, shape (K,)
+        A short text, or None where the interval may be given.
+
+    Notes
+    -----
+    The rule of Cochran, *Sampling Techniques*, section 2.15 (n > 25 skewness^2 for the normal
+    interval), made stricter, as the skewness of a sample is too small where the sample missed
+    the tail: just where the interval misses, too.
+    """
+    n, n_nonzero, skewness = np.broadcast_arrays(
+        np.atleast_1d(n), np.atleast_1d(n_nonzero), np.atleast_1d(np.asarray(skewness, float))
+    )
+    notes = np.full(n.shape, None, object)
+    needed = SKEWNESS_FACTOR * np.square(skewness)
+    few_nonzero = (2 * n_nonzero <= n) & (n_nonzero < MIN_NONZERO)
+    open_ = np.ones(n.shape, np.bool_)
+    for holds, text in (
+        (n == 0, "no replication"),
+        (n == 1, "one replication"),
+        (n < MIN_REPLICATIONS, f"fewer than {MIN_REPLICATIONS} replications"),
+        (few_nonzero, "{n_nonzero} of {n} values not zero"),
+        (np.isnan(skewness), "all values equal"),
+        (n < needed, "skewness {skewness:.2g}: needs n >= {needed:.0f}"),
+    ):
+        for place in zip(*np.nonzero(open_ & holds), strict=True):
+            notes[place] = text.format(
+                n=n[place],
+                n_nonzero=n_nonzero[place],
+                skewness=skewness[place],
+                needed=np.ceil(needed[place]),
+            )
+        open_ &= ~holds
+    return notes
+
+
+def replications_needed(n: ArrayLike, half_width: ArrayLike, wanted: ArrayLike) -> Floats:
+    """Replications after which a half-width is likely to have shrunk to the wanted one.
+
+    Parameters
+    ----------
+    n : array_like of int
+        Replications so far.
+    half_width : array_like of float
+        What they gave.
+    wanted : array_like of float
+        The one to reach, in the same unit.
+
+    Returns
+    -------
+    ndarray of float64
+        Whole numbers, at least 2; NaN where there is no half-width, nothing positive is wanted,
+        or no 64-bit number is large enough.
+
+    Notes
+    -----
+    Half-widths shrink with sqrt(n): Koehler, Brown and Haneuse (2009), section 3.
+    """
+    half_width, wanted = np.asarray(half_width, float), np.asarray(wanted, float)
+    with np.errstate(over="ignore"):
+        shrink = np.divide(
+            half_width, wanted, out=np.full(np.broadcast(half_width, wanted).shape, math.nan),
+            where=wanted > 0,
+        )  # fmt: skip
+        needed = np.maximum(np.ceil(np.asarray(n, float) * np.square(shrink)), 2.0)
+    return np.where(needed < 2.0**63, needed, math.nan)
+
+
+# --- the standard deviation -----------------------------------------------------------------
+
+KURTOSIS_FACTOR: Final = 25.0
+"""An interval of the standard deviation needs n >= this * kurtosis."""
+
+
+def sd_interval(
+    n: ArrayLike, sd: ArrayLike, m4: ArrayLike, level: float = LEVEL
+) -> tuple[Floats, Floats]:
+    """Interval of a standard deviation that allows for the tails of the distribution.
+
+    Parameters
+    ----------
+    n : array_like of int
+        Replications.
+    sd : array_like of float
+        Sample standard deviation, with n - 1.
+    m4 : array_like of float
+        Mean of the fourth powers of the deviations from the mean.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    low, high : ndarray of float64
+        NaN where the sample is too small for its kurtosis, or all values are equal.
+
+    Notes
+    -----
+    Delta method on the logarithm: var(s^2) = (m4 - s^4 (n - 3) / (n - 1)) / n holds for any
+    distribution (Mood, Graybill and Boes, *Introduction to the Theory of Statistics*, section
+    6.2.2), and s is multiplied and divided by exp(z se(s) / s).
+    """
+    n, sd, m4 = np.asarray(n, float), np.asarray(sd, float), np.asarray(m4, float)
+    given = (n >= MIN_REPLICATIONS) & (sd > 0)
+    some, spread = np.where(given, n, 3.0), np.where(given, sd, 1.0)
+    kurtosis = m4 / spread**4
+    given &= n >= KURTOSIS_FACTOR * kurtosis
+    # relative variance of s: a quarter of that of s^2; a sample of two values may round below 0
+    variance = np.maximum(kurtosis - (some - 3) / (some - 1), 0.0) / (4 * some)
+    factor = np.exp(t_quantile(some - 1, level) * np.sqrt(variance))
+    return (
+        np.where(given, spread / factor, math.nan),
+        np.where(given, spread * factor, math.nan),
+    )
+
+
+# --- shares and quantiles -------------------------------------------------------------------
+
+
+MIN_EITHER: Final = 20
+"""Wilson's interval needs as many replications in which it holds, and in which it does not."""
+
+
+def share_interval(n_holds: ArrayLike, n: ArrayLike, level: float = LEVEL) -> tuple[Floats, Floats]:
+    """Interval of a share: Wilson's, but the exact one where few, or all but few, hold.
+
+    Parameters
+    ----------
+    n_holds, n : array_like of int
+        0 <= n_holds <= n.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    low, high : ndarray of float64
+        NaN for n = 0.
+
+    Notes
+    -----
+    Wilson (1927) covers `level` on the average over shares, but 84 % where 0.17 are expected to
+    hold. With fewer than `MIN_EITHER` that hold, or that do not, the two-sided exact interval of
+    Clopper and Pearson (1934) is given instead: then 95 % means at least 94 %, at any n and
+    share. None of n: [0, 1 - 0.025^(1/n)], about 3.7 / n.
+    """
+    k, n = np.broadcast_arrays(np.asarray(n_holds, float), np.asarray(n, float))
+    some = np.maximum(n, 1.0)
+    tail = (1 - level) / 2
+    square = special.ndtri(tail) ** 2
+    centre = (k + square / 2) / (some + square)
+    half = np.sqrt(square * (k * (some - k) / some + square / 4)) / (some + square)
+    few = np.minimum(k, n - k) < MIN_EITHER
+    low, high = np.where(few, 0.0, centre - half), np.where(few, 1.0, centre + half)
+    some_hold, some_fail = few & (k > 0), few & (k < n)
+    low[some_hold] = special.betaincinv(k[some_hold], (n - k + 1)[some_hold], tail)
+    high[some_fail] = special.betainccinv((k + 1)[some_fail], (n - k)[some_fail], tail)
+    return np.where(n > 0, low, math.nan), np.where(n > 0, high, math.nan)
+
+
+@lru_cache(maxsize=65536)
+def quantile_ranks(n: int, p: Fraction, level: float = LEVEL) -> tuple[int, int] | None:
+    """Ranks of the two order statistics that enclose a quantile.
+
+    Parameters
+    ----------
+    n : int
+        Replications.
+    p : Fraction
+        Which quantile, between 0 and 1.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    (int, int) or None
+        From 1 on: the interval is [x_(low), x_(high)], ends included. None where n is too small
+        for both ends.
+
+    Notes
+    -----
+    At least `level` is covered whatever the distribution, and more where values repeat: Conover,
+    *Practical Nonparametric Statistics*, section 3.2.
+    """
+    tail = (1 - level) / 2
+    low = _binomial_quantile(tail, n, float(p))
+    high = _binomial_quantile(1 - tail, n, float(p)) + 1
+    return (low, high) if low >= 1 and high <= n else None
+
+
+def _binomial_quantile(q: float, n: int, p: float) -> int:
+    """Smallest k for which at most k of n hold with probability q or more."""
+    below, found = -1, n  # P(X <= below) < q <= P(X <= found)
+    while found - below > 1:
+        middle = (below + found) // 2
+        if special.bdtr(middle, n, p) >= q:
+            found = middle
+        else:
+            below = middle
+    return found
+
+
+# --- the ratio of two means -----------------------------------------------------------------
+
+
+class Ratio(NamedTuple):
+    """An estimate with its Monte Carlo standard error and interval; NaN where undefined."""
+
+    estimate: float = math.nan
+    mcse: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+MAX_DENOMINATOR_ERROR: Final = 0.1
+"""Largest relative standard error of the denominator with which a ratio has an interval."""
+
+
+def ratio_of_means(
+    n: int,
+    sx: Exact,
+    sy: Exact,
+    sxx: Exact,
+    sxy: Exact,
+    syy: Exact,
+    scale: Exact = 1,
+    level: float = LEVEL,
+) -> Ratio:
+    """Estimate E[x] / E[y] from n pairs: not the mean of the ratios x / y.
+
+    Parameters
+    ----------
+    n : int
+        Pairs.
+    sx, sy, sxx, sxy, syy : int, Fraction or float
+        Sums over the pairs of x, y, x^2, x y, y^2.
+    scale : int, Fraction or float
+        By which the ratio is multiplied: the divisor of y over the divisor of x.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    Ratio
+        All NaN without pairs or if y adds up to 0. No interval from one pair, or while the
+        denominator is known too badly.
+
+    Notes
+    -----
+    Delta method with residuals x - (estimate) y and n - 1 degrees of freedom: Cochran, *Sampling
+    Techniques*, section 6.3. Exact until each result is rounded.
+    """
+    sx, sy, sxx, sxy, syy, scale = (_exact(v) for v in (sx, sy, sxx, sxy, syy, scale))
+    if n < 1 or sy == 0:
+        return Ratio()
+    estimate = _quotient(scale * sx, sy)
+    if n < 2:
+        return Ratio(estimate)
+    # doubles may round the sums to a residual below 0
+    residual = max(sxx * sy * sy - 2 * sx * sy * sxy + sx * sx * syy, 0)
+    mcse = math.sqrt(_quotient(scale * scale * n * residual, (n - 1) * sy**4))
+    if n * syy - sy * sy > (n - 1) * sy * sy * Fraction(MAX_DENOMINATOR_ERROR) ** 2:
+        return Ratio(estimate, mcse)
+    half_width = t_quantile_of(n - 1, level) * mcse
+    return Ratio(estimate, mcse, estimate - half_width, estimate + half_width)
+
+
+def relative_change(
+    n: int,
+    sx: Exact,
+    sy: Exact,
+    sxx: Exact,
+    sxy: Exact,
+    syy: Exact,
+    scale: Exact = 1,
+    level: float = LEVEL,
+) -> Ratio:
+    """Estimate E[x] / E[y] - 1; parameters and conditions of `ratio_of_means`.
+
+    The sums are those of pairs, so that what x and y have in common cancels.
+    """
+    found = ratio_of_means(n, sx, sy, sxx, sxy, syy, scale, level)
+    if math.isnan(found.estimate):
+        return found
+    # exact again: 1.0001 - 1 would keep four digits less
+    sx, sy, scale = _exact(sx), _exact(sy), _exact(scale)
+    estimate = _quotient(scale * sx - sy, sy)
+    half_width = t_quantile_of(n - 1, level) * found.mcse
+    if math.isnan(found.low):
+        half_width = math.nan
+    return Ratio(estimate, found.mcse, estimate - half_width, estimate + half_width)
+
+
+def _exact(number: Exact) -> int | Fraction:
+    """The value of a double without rounding; others as they are."""
+    return number if isinstance(number, int | Fraction) else Fraction(number)
+
+
+def _quotient(dividend: int | Fraction, divisor: int | Fraction) -> float:
+    """The double nearest to a quotient: Python divides whole numbers that way."""
+    return float(dividend / divisor)
+
+
+# --- several at once ------------------------------------------------------------------------
+
+
+def bonferroni_level(level: float, m: int) -> float:
+    """Level of each of m intervals that are to hold together with probability `level`."""
+    return 1 - (1 - level) / max(m, 1)
+
+
+def holm(p_values: Sequence[float] | Floats) -> Floats:
+    """Adjust p values so that those below alpha are right together with probability 1 - alpha.
+
+    Parameters
+    ----------
+    p_values : array_like of float, shape (m,)
+        Of m tests, however they depend on each other. NaN, a test that could not be made, stays
+        NaN and is not counted.
+
+    Notes
+    -----
+    Holm (1979): never less powerful than Bonferroni's correction.
+    """
+    p = np.asarray(p_values, float)
+    adjusted = np.full(p.shape, math.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return adjusted
+
+
+class Equivalence(NamedTuple):
+    """Outcome of a test of practical equality: p value, and whether equality is shown."""
+
+    p: float
+    equal: bool
+
+
+def tost(mean: float, mcse: float, n: int, margin: float, level: float = LEVEL) -> Equivalence:
+    """Test whether a mean difference lies within +-margin: two one-sided t tests.
+
+    Parameters
+    ----------
+    mean, mcse : float
+        Of the differences; margin has their unit.
+    n : int
+        Replications.
+    margin : float
+        Positive: what is practically no difference.
+    level : float
+        Equality is wrongly found with probability at most 1 - level.
+
+    Returns
+    -------
+    Equivalence
+        p is NaN for n < 2. Equality is the same as: the interval of the mean at 2 level - 1 lies
+        inside the margins.
+
+    Notes
+    -----
+    Schuirmann (1987). Differences that never vary are taken at their value.
+    """
+    if n < 2 or math.isnan(mcse):
+        return Equivalence(math.nan, False)
+    room = margin - abs(mean)
+    if mcse == 0:
+        return Equivalence(float(room <= 0), room > 0)
+    p = float(special.stdtr(n - 1, -room / mcse))
+    return Equivalence(p, p <= 1 - level)
