@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from mc.statistics import intervals
 from mc.statistics.comparisons import align, split
-from mc.statistics.counts import Sums, joint_sums
-from mc.statistics.metrics import METRICS, Stack
+from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
+from mc.statistics.metrics import METRICS, Stack, divisors_of
 from mc.statistics.tables import OF_METRIC, interval_columns
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ def _relative(counted: PairCounts) -> dict[str, NDArray[np.float64]]:
     """Mean of x / left over mean of y / right, less 1, with its interval."""
     lines = zip(counted.sums.tolist(), counted.left.tolist(), counted.right.tolist(), strict=True)
     found = [
-        intervals.relative_change(*line, scale=1 if d == e else Fraction(e) / Fraction(d))
+        intervals.relative_change(*line, 1 if d == e else Fraction(e) / Fraction(d))
         for line, d, e in lines
     ]
     return {

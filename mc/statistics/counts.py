@@ -51,7 +51,8 @@ class Histogram:
     def sums(self, terms: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum the terms, one for each value, of every cell; modulo 2**64."""
         upto = np.concatenate([[0], np.cumsum(terms)])
-        return upto[self.offsets[1:]] - upto[self.offsets[:-1]]
+        added: NDArray[np.int64] = upto[self.offsets[1:]] - upto[self.offsets[:-1]]
+        return added
 
     def at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """The value of rank 1, 2, ... n in ascending order, in every cell; 0 where n is 0.
@@ -183,13 +184,15 @@ def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
     some = numbers if known.all() else np.where(known, numbers, 0)
     largest = max(int(some.max(initial=0)), -int(some.min(initial=0)))
     if largest**3 * some.shape[1] < 2**63:
-        return np.einsum("kr,kr,kr->k", some, some, some).astype(object)
+        third: NDArray[Any] = np.einsum("kr,kr,kr->k", some, some, some).astype(object)
+        return third
     if largest < 2**31 and largest * some.shape[1] < 2**32:
         # the square in two halves: each product with 32 bits less
         square = some * some
         high, low = square >> 31, square & (2**31 - 1)
         upper, lower = (np.einsum("kr,kr->k", some, half).astype(object) for half in (high, low))
-        return upper * 2**31 + lower
+        third = upper * 2**31 + lower
+        return third
     return np.asarray((some.astype(object) ** 3).sum(axis=1), object)
 
 
@@ -288,7 +291,8 @@ def pair_moments(
         else:  # x / d - y / e = (a x - b y) / c in whole numbers
             (p, q), (r, s) = d.as_integer_ratio(), e.as_integer_ratio()
             a, b, c = q * r, s * p, p * r
-        found[:, k] = pair_moments_of(*line, a, b, c)
+        n, x, y, xx, xy, yy = line
+        found[:, k] = pair_moments_of(n, x, y, xx, xy, yy, a, b, c)
     return found[0], found[1], found[2]
 
 

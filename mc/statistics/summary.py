@@ -23,7 +23,7 @@ from mc.statistics.metrics import (
     stacks,
 )
 from mc.statistics.printing import to_fixed
-from mc.statistics.tables import OF_METRIC, as_frame, interval_columns, with_estimate
+from mc.statistics.tables import OF_METRIC, as_frame, interval_columns, with_estimate, without
 
 if TYPE_CHECKING:
     from mc.experiment import Published
@@ -264,7 +264,7 @@ def _estimates(
     half_width = intervals.t_half_width(n, found["mcse"])
     wanted = RELATIVE_WANTED * np.abs(found["mean"])
     found["n_needed"] = intervals.replications_needed(n, half_width, wanted)
-    given = np.equal(note, None)
+    given = without(note)
     for name, adjusted in _adjusted(metric, counts, expected).items():
         found[name] = np.where(given, adjusted, math.nan)
     return found | _ratio_of_means(counts)
@@ -309,10 +309,10 @@ def _adjusted(
     if expected is None or metric.name in TRAFFIC:
         nothing = np.full(len(counts.traffic), math.nan)
         return {f"adjusted_{name}": nothing for name in names}
-    lines = zip(counts.traffic.tolist(), expected, counts.histogram.divisors.tolist(), strict=True)
-    found = np.array([control.adjusted_mean(*line, *both, d) for line, both, d in lines])
-    columns = found.reshape(-1, len(names)).T
-    return {f"adjusted_{name}": column for name, column in zip(names, columns, strict=True)}
+    sums = dict(zip(control.SUMS, counts.traffic.T.tolist(), strict=True))
+    requests, in_window = zip(*expected, strict=True)
+    found = control.adjusted_means(sums, requests, in_window, counts.histogram.divisors.tolist())
+    return {f"adjusted_{name}": found[name] for name in names}
 
 
 def _ratio_of_means(counts: MetricCounts) -> dict[str, NDArray[np.float64]]:

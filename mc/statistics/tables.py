@@ -26,6 +26,11 @@ def interval_columns(
     }
 
 
+def without(note: NDArray[np.object_]) -> NDArray[np.bool_]:
+    """Where there is no note."""
+    return np.array([text is None for text in note.tolist()], np.bool_)
+
+
 def with_estimate(
     n: NDArray[np.int64],
     mean: NDArray[np.float64],
@@ -44,8 +49,7 @@ def with_estimate(
     """
     sd = np.sqrt(variance)
     mcse = sd / np.sqrt(np.maximum(n, 1))
-    given = np.equal(note, None)
-    half_width = np.where(given, intervals.t_half_width(n, mcse), math.nan)
+    half_width = np.where(without(note), intervals.t_half_width(n, mcse), math.nan)
     ends = {"ci_low": mean - half_width, "ci_high": mean + half_width, "note": note}
     return {"n": n, "mean": mean, "sd": sd, "mcse": mcse} | ends
 
@@ -55,9 +59,11 @@ def as_frame(
 ) -> pl.DataFrame:
     """A table with a line for each (cell, metric) from columns for each metric."""
     columns = {name: np.repeat(key, len(metrics)) for name, key in keys.items()}
-    values = {
-        name: np.stack([found[name] for found in metrics], axis=1).ravel() for name in metrics[0]
-    }
+    values = {}
+    for name in metrics[0]:
+        together = np.stack([found[name] for found in metrics], axis=1).ravel()
+        is_text = together.dtype == object
+        values[name] = pl.Series(together.tolist(), dtype=pl.String) if is_text else together
     n_cells = len(next(iter(keys.values())))
     frame = pl.DataFrame(columns | values).with_columns(
         pl.selectors.float().fill_nan(None),
