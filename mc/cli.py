@@ -179,8 +179,12 @@ def _parse_overrides(settings: Sequence[str]) -> dict[str, str]:
 # What `run` and `plan` have in common.
 _File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)]
 _Out = Annotated[
-    Path | None,
-    typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Results folder, or a URL: s3://bucket/folder.  [default: results/<name of FILE>]",
+        show_default=False,
+    ),
 ]
 _Replications = Annotated[
     int | None,
@@ -202,7 +206,9 @@ _Settings = Annotated[
 _Force = Annotated[
     bool, typer.Option("--force", help="Start afresh in a folder that holds other results.")
 ]
-_Folder = Annotated[Path, typer.Argument(help="A results folder.", show_default=False)]
+_Folder = Annotated[
+    str, typer.Argument(help="A results folder, or the URL of one.", show_default=False)
+]
 
 
 @app.command()
@@ -258,7 +264,7 @@ def run(
         _fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
 
 
-def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
+def _run_and_print(file: Path, out: str | None, **options: Any) -> None:
     from mc import runner
 
     with _faults():
@@ -336,7 +342,7 @@ def plan(
     run(file, out, replications, seed, jobs, settings, force, dry_run=True)
 
 
-def _plan_and_print(file: Path, out: Path | None, **options: Any) -> None:
+def _plan_and_print(file: Path, out: str | None, **options: Any) -> None:
     from mc import runner
 
     with _faults():
