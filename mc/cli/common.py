@@ -118,8 +118,12 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
 # What several commands have in common.
 File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)]
 Out = Annotated[
-    Path | None,
-    typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Results folder, or a URL: s3://bucket/folder.  [default: results/<name of FILE>]",
+        show_default=False,
+    ),
 ]
 Replications = Annotated[
     int | None,
@@ -141,7 +145,9 @@ Settings = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Start afresh in a folder that holds other results.")
 ]
-Folder = Annotated[Path, typer.Argument(help="A results folder.", show_default=False)]
+Folder = Annotated[
+    str, typer.Argument(help="A results folder, or the URL of one.", show_default=False)
+]
 
 
 # --- progress ------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def run(
         fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
 
 
-def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
+def _run_and_print(file: Path, out: str | None, **options: Any) -> None:
     from mc import runner
 
     with faults():
@@ -161,7 +161,7 @@ def plan(
     run(file, out, replications, seed, jobs, settings, force, dry_run=True)
 
 
-def _plan_and_print(file: Path, out: Path | None, **options: Any) -> None:
+def _plan_and_print(file: Path, out: str | None, **options: Any) -> None:
     from mc import runner
 
     with faults():

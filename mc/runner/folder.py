@@ -44,7 +44,8 @@ def run(
     file : path
         The experiment, see `mc.experiment`.
     out : path, optional
-        The results folder; default ``results/<name of the file>``.
+        The results folder, or a URL of one in an object store, as fsspec knows it:
+        ``s3://bucket/sweep``. Default ``results/<name of the file>``.
     replications, seed : int, optional
         In place of the file's.
     jobs : int, optional
@@ -107,7 +108,7 @@ def run(
 
 def results_folder(experiment: Experiment, out: str | Path | None) -> Path:
     """Where the results go, if nothing else is wished."""
-    return Path(out) if out is not None else Path("results") / experiment.name
+    return store.place(out) if out is not None else Path("results") / experiment.name
 
 
 def _check_part(shard: tuple[int, int], force: bool) -> None:

@@ -191,16 +191,12 @@ def _check_shards(results: Results, faults: list[str]) -> list[Shard]:
     listed = set(results.manifest["shards"]) if results.complete else None
     paths = store.shard_paths(results.folder)
     shards = []
-    for path in paths:
+    for path, shard in zip(paths, store.read_shards(paths), strict=True):
         if listed is not None and path.name not in listed:
             faults.append(f"{path}: is not in the manifest")
-            continue
-        try:
-            shard = store.read_shard(path)
-        except FolderError as error:
-            faults.append(str(error))
-            continue
-        if store.is_of_run(shard, results.manifest):
+        elif isinstance(shard, FolderError):
+            faults.append(str(shard))
+        elif store.is_of_run(shard, results.manifest):
             shards.append(shard)
         else:
             faults.append(f"{path}: belongs to another experiment")
@@ -317,7 +313,7 @@ class _Checker:
         """Read the rows of a shard; None, and a fault, if they are not those it says it has."""
         n = shard.stop - shard.start
         try:
-            table = pl.read_parquet(shard.path)
+            table = pl.read_parquet(io.BytesIO(shard.path.read_bytes()))
             keys = table.select("cell", "replication").to_numpy()
             rows = table.select(pl.col(self.columns).cast(pl.Int64).fill_null(kernel.UNDEFINED))
         except (OSError, pl.exceptions.PolarsError) as error:

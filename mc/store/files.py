@@ -12,6 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mc.store.place import is_remote
+
 MANIFEST: Final = "manifest.json"
 SHARDS: Final = "replications"
 REJECTED: Final = "rejected"
@@ -21,10 +23,6 @@ PARTIAL: Final = ".*.partial"
 
 TABLES: Final = ("cells", "summary", "comparisons", "claims")
 """The tables beside the shards, each in a file of its own."""
-
-
-class FolderError(ValueError):
-    """A results folder that cannot be used as asked; the message says what would be right."""
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
@@ -39,6 +37,9 @@ def write(folder: Path, name: str, content: bytes) -> None:
     content : bytes
         All of the file.
     """
+    if is_remote(folder):
+        (folder / name).write_bytes(content)  # an object appears whole
+        return
     temporary = partial(folder)
     try:
         with temporary.open("wb") as file:
@@ -112,8 +113,3 @@ def parquet(table: pa.Table, row_group_size: int, **options: Any) -> bytes:
 def sha256(content: bytes) -> str:
     """SHA-256 in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """The gist of an error of a library, for a message of one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -23,11 +23,11 @@ from mc.store.files import (
     PARTIAL,
     SHARDS,
     TABLES,
-    FolderError,
     sha256,
     table_file,
     write,
 )
+from mc.store.place import FolderError, ObjectPath, is_remote, of_each, place
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 
 PROGRAM: Final = "retrystorm"
@@ -180,8 +180,8 @@ def _is_left_over(path: Path) -> bool:
 
 def clear(folder: Path) -> None:
     """Remove the tables and the shards, and nothing else."""
-    for path in [*(folder / table_file(name) for name in TABLES), *shard_paths(folder)]:
-        path.unlink(missing_ok=True)
+    tables = [folder / table_file(name) for name in TABLES]
+    of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
 
 
 def make_ready(folder: Path, *, alone: bool = True) -> None:
@@ -194,7 +194,8 @@ def make_ready(folder: Path, *, alone: bool = True) -> None:
     alone : bool
         Whether no other process writes there: else nothing is removed.
     """
-    (folder / SHARDS).mkdir(exist_ok=True)
+    if not is_remote(folder):
+        (folder / SHARDS).mkdir(exist_ok=True)
     for path in folder.glob(PARTIAL) if alone else ():
         path.unlink(missing_ok=True)
 
@@ -250,8 +251,7 @@ class Results:
     @property
     def replications(self) -> pl.DataFrame:
         """Every row, sorted by (cell, replication). For what does not fit in memory use `scan`."""
-        for path in self._shards():
-            check_bytes(path)
+        of_each(check_bytes, self._shards())
         return self.scan().sort("cell", "replication").collect()
 
     def scan(self) -> pl.LazyFrame:
@@ -260,13 +260,13 @@ class Results:
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run; of another those that are there."""
-        if self.complete:
-            paths = [self.folder / SHARDS / name for name in self.manifest["shards"]]
-            for path in paths:
-                if not path.exists():
-                    raise FolderError(f"{path}: missing; {_MAKE_ANEW}")
-            return paths
         paths = shard_paths(self.folder)
+        if self.complete:
+            there = {path.name: path for path in paths}
+            for name in self.manifest["shards"]:
+                if name not in there:
+                    raise FolderError(f"{self.folder / SHARDS / name}: missing; {_MAKE_ANEW}")
+            return [there[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; start the same command again")
         return paths
@@ -309,7 +309,14 @@ def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """A lazy frame over some shards."""
-    return pl.scan_parquet([str(path) for path in paths])
+    shards: list[Any] = list(paths)
+    if shards and isinstance(shards[0], ObjectPath):
+        from pyarrow import dataset
+
+        # polars' own access to object stores would have to be told a second time who we are
+        keys, files = [str(path.key) for path in shards], shards[0].files
+        return pl.scan_pyarrow_dataset(dataset.dataset(keys, filesystem=files, format="parquet"))
+    return pl.scan_parquet([str(path) for path in shards])
 
 
 def load(folder: str | Path) -> Results:
@@ -318,7 +325,7 @@ def load(folder: str | Path) -> Results:
     Parameters
     ----------
     folder : path
-        For example ``results/lesson``.
+        For example ``results/lesson``, or a URL.
 
     Returns
     -------
@@ -332,6 +339,6 @@ def load(folder: str | Path) -> Results:
         There is no results folder. Later, by what is read of it: the run is not finished, or a
         file is missing or damaged.
     """
-    results = Results(Path(folder))
+    results = Results(place(folder))
     _ = results.manifest
     return results

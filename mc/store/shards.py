@@ -17,7 +17,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mc.store.files import REJECTED, SHARDS, FolderError, first_line, parquet, sha256, write
+from mc.store.files import REJECTED, SHARDS, parquet, sha256, write
+from mc.store.place import FolderError, first_line, is_remote, of_each
 
 _FOOTER_KEY: Final = b"retrystorm"
 _ROWS_PER_GROUP: Final = 10_000
@@ -148,6 +149,18 @@ def read_shard(path: Path) -> Shard:
     return _from_footer(path, pa.BufferReader(content), len(content))
 
 
+def read_shards(paths: Sequence[Path]) -> list[Shard | FolderError]:
+    """Read each as `read_shard` does; where a file is no whole shard, what is wrong with it."""
+
+    def read(path: Path) -> Shard | FolderError:
+        try:
+            return read_shard(path)
+        except FolderError as error:
+            return error
+
+    return of_each(read, paths)
+
+
 def read_footer(path: Path) -> Shard:
     """Read what a shard says of itself, without checking the rest of it.
 
@@ -159,7 +172,10 @@ def read_footer(path: Path) -> Shard:
         There is none.
     """
     try:
-        return _from_footer(path, path, path.stat().st_size)
+        if not is_remote(path):
+            return _from_footer(path, path, path.stat().st_size)
+        with path.open("rb") as file:
+            return _from_footer(path, file, file.seek(0, os.SEEK_END))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -195,6 +211,9 @@ def shard_paths(folder: Path) -> list[Path]:
 def put_aside(folder: Path, path: Path) -> Path:
     """Move a file that is no shard of this run out of the folder of the shards; where to."""
     aside = folder / REJECTED
-    aside.mkdir(exist_ok=True)
-    os.replace(path, aside / path.name)
+    if is_remote(path):
+        path.rename(aside / path.name)
+    else:
+        aside.mkdir(exist_ok=True)
+        os.replace(path, aside / path.name)
     return aside
