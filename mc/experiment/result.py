@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.experiment.precision import Precision
-from mc.experiment.tables import Generator, Relation
+from mc.experiment.tables import Generator, Keep, Relation
 from mc.model import PARAMETERS, Cell
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class Experiment:
         When a cell has enough of them; None where the number is fixed.
     seeds : tuple of int or None
         With the lesson's generator: the seed of each replication, where the file lists them.
+    keep : {"rows", "histograms"}
+        What is stored: every row, or exact counts from which the same tables are made.
     points : tuple of Point
         Every cell, in order of its index.
     baselines : tuple of int
@@ -138,6 +140,7 @@ class Experiment:
     replications: int
     precision: Precision | None
     seeds: tuple[int, ...] | None
+    keep: Keep
     points: tuple[Point, ...]
     baselines: tuple[int, ...]
     claims: tuple[Claim, ...]

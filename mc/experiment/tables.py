@@ -15,6 +15,7 @@ from mc.model import COUNTERS, PARAMETERS, RATIOS, check_parameter
 Generator = Literal["philox", "lesson"]
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Scale = Literal["linear", "log"]
+Keep = Literal["rows", "histograms"]
 DesignKind = Literal["latin-hypercube", "sobol"]
 
 METRICS: Final = COUNTERS + RATIOS
@@ -74,6 +75,7 @@ class File(Table):
     seeds: list[int] | None = Field(
         default=None, min_length=1, description="a list of one or more whole numbers"
     )
+    keep: Keep = Field(default="rows", description='"rows" or "histograms"')
     precision: dict[str, Any] | None = Field(default=None, description="a table: [precision]")
     baseline: str | None = Field(default=None, description="the name of a policy")
     fixed: dict[str, Any] = Field(default={}, description="a table: [fixed]")

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import polars as pl
+from typing import Any
 
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Point, Precision, Stop
 from mc.runner.growing import Job, fill, grow
 from mc.runner.stock import Stock, take_stock
+from mc.runner.tabling import make_tables
 from mc.runner.tasks import ROW_COLUMNS, n_threads
-from mc.store import FolderError, Results, Shard
-
-ROWS_AT_ONCE: Final = 500_000
-"""Rows that are in memory together when the tables of the results are made: half a gigabyte with
-all that is made of them."""
+from mc.store import FolderError, Results
 
 
 def run(
@@ -182,7 +177,7 @@ def _run_in(job: Job, force: bool) -> None:
     store.write_manifest(folder, manifest)
     if force:
         store.clear(folder)
-    store.make_ready(folder)
+    store.make_ready(folder, experiment.keep)
     hashes = {"cells": store.write_table(folder, "cells", experiments.cell_table(experiment))}
 
     def write_cells(stops: Mapping[int, Stop]) -> None:
@@ -194,7 +189,7 @@ def _run_in(job: Job, force: bool) -> None:
     grown = grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = _without_rows_beyond(job, *grown)
-    for name, table in _tables(experiment, stops, stock.shards):
+    for name, table in make_tables(experiment, stops, stock.shards):
         hashes[name] = store.write_table(folder, name, table)
     finished = {
         "complete": True,
@@ -245,7 +240,7 @@ def _run_part(job: Job, manifest: Mapping[str, Any] | None) -> None:
     experiment, folder = job.experiment, job.folder
     if manifest is None or manifest["complete"] or manifest["experiment"] != experiment.source:
         store.write_manifest(folder, _new_manifest(experiment))
-    store.make_ready(folder, alone=False)
+    store.make_ready(folder, experiment.keep, alone=False)
     if grow(job, take_stock(experiment, folder), _nobody) is not None:
         job.say(f"{folder}: all rows are there: retrystorm merge makes the tables")
 
@@ -257,10 +252,12 @@ def _new_manifest(experiment: Experiment) -> dict[str, Any]:
 def _columns() -> dict[str, dict[str, tuple[str, str]]]:
     """For each table the unit and the meaning of its columns."""
     from mc import statistics  # scipy takes half a second
+    from mc.statistics.tallies import HISTOGRAMS_COLUMNS
 
     return {
         "cells": experiments.CELL_COLUMNS,
         "replications": ROW_COLUMNS,
+        "histograms": HISTOGRAMS_COLUMNS,
         "summary": statistics.SUMMARY_COLUMNS,
         "comparisons": statistics.COMPARISONS_COLUMNS,
         "claims": statistics.CLAIMS_COLUMNS,
@@ -301,7 +298,7 @@ def _continue(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
     old = manifest["experiment"]
     faults = [
         f"{name} was {old[name]}, is {experiment.source[name]}"
-        for name in ("generator", "seed", "seeds")
+        for name in ("generator", "seed", "seeds", "keep")
         if old[name] != experiment.source[name]
     ]
     faults += _asks_for_less(old, experiment)
@@ -365,54 +362,3 @@ def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     parts = [f"without {entry}" for entry in sorted(removed)]
     parts += [f"with {entry}" for entry in sorted(added)]
     return "; ".join(parts)
-
-
-# --- the tables ----------------------------------------------------------------------------------
-
-
-def _tables(
-    experiment: Experiment, stops: Mapping[int, Stop], shards: Sequence[Shard]
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Make summary, comparisons and claims of the rows, some cells at a time."""
-    from mc import statistics
-
-    cells = experiments.cell_table(experiment, stops)
-
-    def taken_from(numbers: set[int]) -> pl.DataFrame:
-        holding = [shard.path for shard in shards if not numbers.isdisjoint(shard.cells)]
-        return (
-            store.scan(holding or [shards[0].path])
-            .filter(pl.col("cell").is_in(list(numbers)))
-            .collect()
-        )
-
-    summaries, comparisons = [], []
-    for chunk in _together(experiment, stops):
-        some, taken = cells.filter(pl.col("cell").is_in(list(chunk))), taken_from(chunk)
-        published = [figure for figure in experiment.published if figure.cell in chunk]
-        summaries.append(statistics.summarise(taken, some, published))
-        comparisons.append(statistics.compare(taken, some))
-    yield "summary", pl.concat(summaries).sort("cell", maintain_order=True)
-    yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
-    judged = [statistics.CLAIMS_SCHEMA.to_frame()]
-    for scenario in dict.fromkeys(claim.scenario for claim in experiment.claims):
-        chosen = [i for i, claim in enumerate(experiment.claims) if claim.scenario == scenario]
-        claims = [experiment.claims[i] for i in chosen]
-        rows = taken_from({number for claim in claims for number in claim.cells})
-        found = statistics.judge(rows, cells, claims)
-        judged.append(found.with_columns(claim=pl.Series(chosen, dtype=pl.Int32)))
-    yield "claims", pl.concat(judged).sort("claim")
-
-
-def _together(experiment: Experiment, stops: Mapping[int, Stop]) -> Iterator[set[int]]:
-    """Chunks of cells, about `ROWS_AT_ONCE`, in which every cell stands with its baseline."""
-    groups: dict[int, set[int]] = {}
-    for point, baseline in zip(experiment.points, experiment.baselines, strict=True):
-        groups.setdefault(baseline, set()).add(point.cell)
-    chunk: set[int] = set()
-    for group in groups.values():
-        if chunk and sum(stops[number].n for number in chunk | group) > ROWS_AT_ONCE:
-            yield chunk
-            chunk = set()
-        chunk = chunk | group
-    yield chunk

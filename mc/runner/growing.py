@@ -12,11 +12,14 @@ import numpy as np
 import polars as pl
 
 from mc import experiment as experiments
-from mc import kernel, store
+from mc import store
 from mc.experiment import Experiment, Stop
 from mc.experiment.words import cell_place
 from mc.runner.stock import Ranges, Stock, as_tasks, n_rows, take_stock
-from mc.runner.tasks import Task, cut, frame, lesson_seeds, work
+from mc.runner.tallying import Tallying, TallyTask
+from mc.runner.tallying import save as tallying_save
+from mc.runner.tasks import Task, cut, lesson_seeds, rows_of, work, work_on
+from mc.statistics.tallies import Tally
 from mc.store import FolderError
 
 if TYPE_CHECKING:
@@ -147,6 +150,8 @@ def _precise(job: Job, stock: Stock, numbers: Sequence[int], n: int) -> set[int]
         return set()
     from mc.runner import stages  # scipy takes half a second
 
+    if job.experiment.keep == "histograms":
+        return Tallying.of(job.experiment).precise(stock.shards, numbers, n, precision)
     cells = experiments.cell_table(job.experiment)
     size = max(1, ROWS_AT_ONCE // n)
     found: set[int] = set()
@@ -195,8 +200,7 @@ def fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> St
             f"{job.folder}: {n_done + n_all - n_missing} of {n_done + n_all} rows are there, "
             "continuing"
         )
-    tasks = cut(as_tasks(job.experiment, missing), job.most_rows)
-    _simulate(job, tasks, n_done + n_all - n_missing)
+    _simulate(job, _tasks_of(job, missing), n_done + n_all - n_missing)
     stock = take_stock(job.experiment, job.folder)
     if stock.missing(wanted) or stock.faults:
         raise FolderError(
@@ -214,9 +218,8 @@ def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int
     """
     assert job.part is not None
     k, n_parts = job.part
-    stage = as_tasks(job.experiment, {(before, n): numbers})
-    own = cut(stage, job.most_rows, n_parts)[k - 1 :: n_parts]
-    tasks = [piece for task in own for piece in _left_of(job.experiment, stock, task)]
+    own = _tasks_of(job, {(before, n): numbers}, n_parts)[k - 1 :: n_parts]
+    tasks = [piece for task in own for piece in _left_of(job, stock, task)]
     n_own, n_new = (sum(task.n_rows for task in some) for some in (own, tasks))
     _simulate(job, tasks, n_own - n_new)
     n_left = n_rows(take_stock(job.experiment, job.folder).missing({(0, n): numbers}))
@@ -227,15 +230,28 @@ def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int
     )
 
 
-def _left_of(experiment: Experiment, stock: Stock, task: Task) -> list[Task]:
+AnyTask = Task | TallyTask
+"""What is saved as one shard: rows, or what is kept in place of them."""
+
+
+def _tasks_of(job: Job, ranges: Ranges, n_parts: int = 1) -> Sequence[AnyTask]:
+    """Cut ranges into tasks; these depend on the experiment and the ranges alone."""
+    if job.experiment.keep == "rows":
+        return cut(as_tasks(job.experiment, ranges), job.most_rows, n_parts)
+    return Tallying.of(job.experiment).tasks(ranges, job.most_rows, n_parts)
+
+
+def _left_of(job: Job, stock: Stock, task: AnyTask) -> Sequence[AnyTask]:
     """Give what is missing of a task: itself, or parts of it, or nothing."""
     missing = stock.missing({task.range: task.ids})
-    if missing == {task.range: task.ids}:
+    if missing == {task.range: list(task.ids)}:
         return [task]
-    return as_tasks(experiment, missing)
+    if job.experiment.keep == "rows":
+        return as_tasks(job.experiment, missing)
+    return Tallying.of(job.experiment).tasks(missing)
 
 
-def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
+def _simulate(job: Job, tasks: Sequence[AnyTask], n_done: int) -> None:
     """Do the tasks and write each as a shard."""
     experiment = job.experiment
     total = n_done + sum(task.n_rows for task in tasks)
@@ -247,18 +263,54 @@ def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
             n_done += n_rows
         job.progress(n_done, total)
 
+    job.progress(n_done, total)
+    if experiment.keep == "rows":
+        _simulate_rows(job, [task for task in tasks if isinstance(task, Task)], add)
+    else:
+        _simulate_tallies(job, [task for task in tasks if isinstance(task, TallyTask)], add)
+
+
+def _simulate_rows(job: Job, tasks: Sequence[Task], add: Callable[[int], None]) -> None:
+    experiment = job.experiment
     indices = kernel_indices(experiment, max((task.stop for task in tasks), default=0))
-    draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
-    identities = {point.cell: point.parameters.identity for point in experiment.points}
+    draws, identities = _names(experiment)
 
     def save(task: Task, counters: NDArray[np.int64]) -> None:
-        rows = rows_of(task, counters, indices)
+        rows = rows_of(task, counters, indices[task.start : task.stop])
         numbers = sorted(task.ids)
         names = [identities[number] for number in numbers]
         store.write_shard(job.folder, rows, numbers, names, task.start, task.stop, draws)
 
-    job.progress(n_done, total)
     work(tasks, indices, experiment.seed, job.jobs, save, add)
+
+
+def _simulate_tallies(job: Job, tasks: Sequence[TallyTask], add: Callable[[int], None]) -> None:
+    tallying = Tallying.of(job.experiment)
+    draws, identities = _names(job.experiment)
+    n = max((task.stop for task in tasks), default=0)
+    is_lesson = job.experiment.generator == "lesson"
+    seeds = kernel_indices(job.experiment, n) if is_lesson else None
+
+    def indices(start: int, stop: int) -> NDArray[np.int64]:
+        return np.arange(start, stop) if seeds is None else seeds[start:stop]
+
+    def do(
+        task: TallyTask, stop: threading.Event
+    ) -> tuple[list[tuple[TallyTask, Tally]], list[TallyTask]]:
+        return tallying.simulate(task, indices, stop, add)
+
+    def save(task: TallyTask, tally: Tally) -> None:
+        tallying_save(job.folder, task, tally, identities, draws)
+
+    work_on(tasks, do, job.jobs, save)
+
+
+def _names(experiment: Experiment) -> tuple[str, dict[int, str]]:
+    """By what the shards of an experiment are known: draws, and the identity of each cell."""
+    draws = store.draws_name(
+        experiment.generator, experiment.seed, experiment.seeds, experiment.keep
+    )
+    return draws, {point.cell: point.parameters.identity for point in experiment.points}
 
 
 def kernel_indices(experiment: Experiment, n: int) -> NDArray[np.int64]:
@@ -266,16 +318,3 @@ def kernel_indices(experiment: Experiment, n: int) -> NDArray[np.int64]:
     if experiment.generator == "lesson":
         return np.array(experiment.seeds or lesson_seeds(experiment.seed, n), np.int64)
     return np.arange(n)
-
-
-def rows_of(task: Task, counters: NDArray[np.int64], indices: NDArray[np.int64]) -> pl.DataFrame:
-    """Rows of a task, sorted by (cell, replication), from counters of shape (R, C, N_COUNTERS)."""
-    order = np.argsort(task.ids)
-    chosen = np.arange(task.start, task.stop)
-    is_lesson = task.blocks[0].generator == "lesson"
-    return frame(
-        np.repeat(np.array(task.ids)[order], chosen.size),
-        np.tile(chosen, order.size),
-        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
-        seeds=np.tile(indices[chosen], order.size) if is_lesson else None,
-    )

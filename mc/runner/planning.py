@@ -19,9 +19,9 @@ from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment
 from mc.runner.folder import _continue, _is_finished, results_folder
-from mc.runner.growing import kernel_indices, rows_of
+from mc.runner.growing import kernel_indices
 from mc.runner.stock import as_tasks, take_stock
-from mc.runner.tasks import Block, Task, cut, n_threads, simulate_block
+from mc.runner.tasks import Block, Task, cut, n_threads, rows_of, simulate_block
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     counters = np.concatenate(
         [simulate_block(block, indices[start:stop], experiment.seed) for block in blocks], axis=1
     )
-    rows = rows_of(Task(tuple(blocks), start, stop), counters, indices)
+    rows = rows_of(Task(tuple(blocks), start, stop), counters, indices[start:stop])
     shard_bytes, row_bytes = _shard_and_row_bytes(rows, start, stop)
 
     # as many cells and rows of each as are summarised at once, or fewer

@@ -70,7 +70,9 @@ def take_stock(experiment: Experiment, folder: Path) -> Stock:
             found.append(shard)
         else:
             faults[path] = str(shard)
-    draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
+    draws = store.draws_name(
+        experiment.generator, experiment.seed, experiment.seeds, experiment.keep
+    )
     identities = {point.cell: point.parameters.identity for point in experiment.points}
     reached = dict.fromkeys(identities, 0)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -329,24 +329,55 @@ def work(
     save : callable
         Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
     """
+
+    def do(task: Task, stop: threading.Event) -> tuple[list[Done], list[Task]]:
+        return simulate_task(task, indices, seed, stop, progress)
+
+    work_on(tasks, do, jobs, save)
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def work_on(
+    tasks: Sequence[_T],
+    do: Callable[[_T, threading.Event], tuple[list[tuple[_T, _R]], list[_T]]],
+    jobs: int,
+    save: Callable[[_T, _R], None],
+) -> None:
+    """Do tasks of any kind on `jobs` threads; see `work`.
+
+    Parameters
+    ----------
+    tasks : sequence
+        In the order in which they are begun.
+    do : callable
+        Given a task, and an event that asks it to stop; returns what was done of it, each part
+        with its result, and what is left.
+    jobs : int
+        Threads.
+    save : callable
+        Given a task as far as it was done, and its result; called in this thread.
+    """
     stop = threading.Event()
     waiting = deque(tasks)
-    under_way: set[Future[tuple[list[Done], list[Task]]]] = set()
+    under_way: set[Future[tuple[list[tuple[_T, _R]], list[_T]]]] = set()
 
     def collect(timeout: float | None) -> None:
         for future in wait(under_way, timeout, FIRST_COMPLETED).done:
             under_way.remove(future)
             done, rest = future.result()
             waiting.extendleft(reversed(rest))
-            for task, counters in done:
-                save(task, counters)
+            for task, result in done:
+                save(task, result)
 
     with ThreadPoolExecutor(jobs, thread_name_prefix="kernel") as pool:
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < 2 * jobs:
                     task = waiting.popleft()
-                    under_way.add(pool.submit(simulate_task, task, indices, seed, stop, progress))
+                    under_way.add(pool.submit(do, task, stop))
                 # the timeout keeps this thread open to Ctrl-C on every platform
                 collect(timeout=0.5)
         except KeyboardInterrupt:
@@ -534,3 +565,25 @@ def frame(
             series = series.set(series == kernel.UNDEFINED, None)
         columns[name] = series
     return pl.DataFrame(columns)
+
+
+def rows_of(task: Task, counters: NDArray[np.int64], given: NDArray[np.int64]) -> pl.DataFrame:
+    """Rows of a task, sorted by (cell, replication).
+
+    Parameters
+    ----------
+    task : Task
+        C cells and a range of R replications.
+    counters : ndarray of int64, shape (R, C, N_COUNTERS)
+        What the kernel made of them.
+    given : ndarray of int64, shape (R,)
+        What the kernel was given for each replication.
+    """
+    order = np.argsort(task.ids)
+    is_lesson = task.blocks[0].generator == "lesson"
+    return frame(
+        np.repeat(np.array(task.ids)[order], task.stop - task.start),
+        np.tile(np.arange(task.start, task.stop), order.size),
+        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
+        seeds=np.tile(given, order.size) if is_lesson else None,
+    )

@@ -5,6 +5,7 @@
                              end a list of all files
     cells.parquet            one row for each cell
     replications/*.parquet   the rows, in shards
+    histograms/*.parquet     in place of rows, with keep = "histograms"
     summary.parquet, comparisons.parquet, claims.parquet
     rejected/                shards that were damaged or foreign
 
@@ -48,6 +49,7 @@ from mc.store.shards import (
     read_footer,
     read_shard,
     read_shards,
+    read_sums,
     shard_bytes,
     shard_paths,
     write_shard,
@@ -80,6 +82,7 @@ __all__ = [
     "read_footer",
     "read_shard",
     "read_shards",
+    "read_sums",
     "read_table_file",
     "scan",
     "shard_bytes",

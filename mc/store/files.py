@@ -16,6 +16,8 @@ from mc.store.place import is_remote
 
 MANIFEST: Final = "manifest.json"
 SHARDS: Final = "replications"
+HISTOGRAMS: Final = "histograms"
+"""The folder of the shards: of rows, or of what is kept in place of rows."""
 REJECTED: Final = "rejected"
 LOCK: Final = ".lock"
 PARTIAL: Final = ".*.partial"

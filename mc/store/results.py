@@ -18,6 +18,7 @@ import polars as pl
 from mc.experiment import Experiment
 from mc.model import MEANINGS
 from mc.store.files import (
+    HISTOGRAMS,
     LOCK,
     MANIFEST,
     PARTIAL,
@@ -33,7 +34,7 @@ from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the folder's layout."""
 
 _MAKE_ANEW: Final = "the command that made the folder makes it anew"
@@ -118,7 +119,7 @@ def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
 def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
     """Whether the rows of a shard are some that a folder with this manifest should hold."""
     source, names = manifest["experiment"], manifest["cells"]
-    draws = draws_name(source["generator"], source["seed"], source["seeds"])
+    draws = draws_name(source["generator"], source["seed"], source["seeds"], source["keep"])
     return shard.draws == draws and all(
         number < len(names) and names[number].startswith(f"{identity} ")
         for number, identity in zip(shard.cells, shard.identities, strict=True)
@@ -174,7 +175,7 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
 
 
 def _is_left_over(path: Path) -> bool:
-    empty_shards = path.name == SHARDS and path.is_dir() and not any(path.iterdir())
+    empty_shards = path.name in (SHARDS, HISTOGRAMS) and path.is_dir() and not any(path.iterdir())
     return path.match(f"{LOCK}*") or path.match(PARTIAL) or empty_shards
 
 
@@ -184,18 +185,20 @@ def clear(folder: Path) -> None:
     of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
 
 
-def make_ready(folder: Path, *, alone: bool = True) -> None:
+def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
     """Make the folder of the shards, and remove what a killed run was writing.
 
     Parameters
     ----------
     folder : Path
         The results folder.
+    keep : {"rows", "histograms"}
+        What its shards hold.
     alone : bool
         Whether no other process writes there: else nothing is removed.
     """
     if not is_remote(folder):
-        (folder / SHARDS).mkdir(exist_ok=True)
+        (folder / (SHARDS if keep == "rows" else HISTOGRAMS)).mkdir(exist_ok=True)
     for path in folder.glob(PARTIAL) if alone else ():
         path.unlink(missing_ok=True)
 
@@ -249,14 +252,38 @@ class Results:
         return self._table("claims")
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether there are rows; else there are histograms in their place."""
+        return bool(self.manifest["experiment"]["keep"] == "rows")
+
+    @property
     def replications(self) -> pl.DataFrame:
         """Every row, sorted by (cell, replication). For what does not fit in memory use `scan`."""
+        self._must_keep("rows")
         of_each(check_bytes, self._shards())
         return self.scan().sort("cell", "replication").collect()
 
+    @property
+    def histograms(self) -> pl.DataFrame:
+        """With ``keep = "histograms"``: in how many replications each value occurs.
+
+        Columns `cell`, `metric`, `value` (NULL where undefined), `count`; sorted.
+        """
+        self._must_keep("histograms")
+        of_each(check_bytes, self._shards())
+        keys = ("cell", "metric", "value")
+        counted = scan(self._shards()).group_by(keys).agg(pl.col("count").sum())
+        return counted.sort(keys).collect()
+
     def scan(self) -> pl.LazyFrame:
         """The rows as a lazy frame, read as far as a query needs them, and not checked."""
+        self._must_keep("rows")
         return scan(self._shards())
+
+    def _must_keep(self, wanted: str) -> None:
+        kept = self.manifest["experiment"]["keep"]
+        if kept != wanted:
+            raise FolderError(f"{self.folder}: keeps {kept}, not {wanted}")
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run; of another those that are there."""
@@ -265,7 +292,8 @@ class Results:
             there = {path.name: path for path in paths}
             for name in self.manifest["shards"]:
                 if name not in there:
-                    raise FolderError(f"{self.folder / SHARDS / name}: missing; {_MAKE_ANEW}")
+                    folder = SHARDS if self.keeps_rows else HISTOGRAMS
+                    raise FolderError(f"{self.folder / folder / name}: missing; {_MAKE_ANEW}")
             return [there[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; start the same command again")
