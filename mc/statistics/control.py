@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -147,7 +148,6 @@ def adjusted_means(
     dict of str to ndarray of float64, shape (K,)
         The fields of `Adjusted`.
     """
-    cells = zip(*(sums[name] for name in SUMS), mu1, mu2, divisors, strict=True)
-    found = [adjusted_mean(*cell, level=level) for cell in cells]
-    table = np.array(found, float).reshape(-1, len(Adjusted._fields))
+    found = map(adjusted_mean, *(sums[name] for name in SUMS), mu1, mu2, divisors, repeat(level))
+    table = np.array(list(found), float).reshape(-1, len(Adjusted._fields))
     return dict(zip(Adjusted._fields, table.T, strict=True))
