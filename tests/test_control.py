@@ -42,7 +42,7 @@ def traffic(n: int, seed: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def least_squares(
-    y: NDArray[Any], controls: list[NDArray[np.float64]]
+    y: NDArray[Any], controls: list[NDArray[Any]]
 ) -> tuple[float, float, float]:
     """Intercept, its standard error and half-width by numpy's least squares."""
     design = np.column_stack([np.ones(len(y)), *controls])
