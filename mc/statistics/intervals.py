@@ -38,11 +38,14 @@ def t_quantile(df: ArrayLike, level: float = LEVEL) -> Floats:
     level : float
         Between 0 and 1.
     """
-    different, places = np.unique(np.asarray(df, float), return_inverse=True)
+    df = np.asarray(df, np.float64)
+    different, places = np.unique(df, return_inverse=True)
     # its complement: 1 + level loses the small levels of many simultaneous intervals
-    found = -special.stdtrit(np.maximum(different, 1), (1 - level) / 2)
-    quantiles: Floats = np.where(different >= 1, found, math.nan)
-    return quantiles[places.reshape(np.shape(df))]
+    tail = -special.stdtrit(np.maximum(different, 1), (1 - level) / 2)
+    quantiles: Floats = np.where(different >= 1, tail, math.nan)
+    # older numpy flattens the places
+    found: Floats = quantiles[places.reshape(df.shape)]
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -68,7 +71,8 @@ def t_half_width(n: ArrayLike, mcse: ArrayLike, level: float = LEVEL) -> Floats:
     Student's t with n - 1 degrees of freedom: Law, *Simulation Modeling and Analysis*, section
     4.5. `mean_notes` says where it does not cover what it promises.
     """
-    return t_quantile(np.asarray(n) - 1, level) * np.asarray(mcse, float)
+    half_width: Floats = t_quantile(np.asarray(n) - 1, level) * np.asarray(mcse, np.float64)
+    return half_width
 
 
 MIN_REPLICATIONS: Final = 30
