@@ -183,9 +183,8 @@ def progress() -> Iterator[Callable[[int, int], None]]:
 # --- stdout ---------------------------------------------------------------------------------------
 
 
-def print_lines(lines: Iterator[str]) -> None:
-    """Print lines, all at once: nothing if one of them cannot be made."""
-    text = "".join(f"{line}\n" for line in lines)
+def print_text(text: str) -> None:
+    """Print lines, whole, to stdout."""
     with to_stdout():
         sys.stdout.write(text)
 
