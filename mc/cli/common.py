@@ -30,6 +30,11 @@ def fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+def tell(message: str) -> None:
+    """Say something that is no result."""
+    typer.echo(message, err=True)
+
+
 @contextmanager
 def faults() -> Iterator[None]:
     """Turn what the user can mend into a message and an exit code."""

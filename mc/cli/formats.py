@@ -86,6 +86,8 @@ class Figures:
         Above them; empty for none.
     before, after : tuple of str
         Further lines.
+    wrap : bool
+        Whether entries longer than a line may be cut between words: not those with a path.
     """
 
     data: dict[str, Any]
@@ -93,6 +95,7 @@ class Figures:
     title: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    wrap: bool = False
 
 
 def print_figures(figures: Figures, form: str) -> None:
@@ -110,7 +113,7 @@ def _lines(figures: Figures) -> Iterator[str]:
     yield from figures.before
     if figures.title:
         yield figures.title
-    yield from labelled(figures.labels)
+    yield from labelled(figures.labels, wrap=figures.wrap)
     yield from figures.after
 
 
@@ -183,8 +186,8 @@ def _json(value: Any) -> str:
 
 
 def _csv_line(record: Mapping[str, Any]) -> str:
-    """Names and values, lists left out: there is one line only."""
-    fields = {name: value for name, value in record.items() if not isinstance(value, list)}
+    """Names and values, lists and the like left out: there is one line only."""
+    fields = {name: value for name, value in record.items() if not isinstance(value, list | dict)}
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
@@ -221,5 +224,6 @@ def _piped(entries: Iterable[Any]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which nothing is markup that would change what is read."""
+    """Text in which nothing is markup that would change what is read, in one line."""
+    text = text.replace("\n", "; ")
     return _MARKUP.sub(r"\\\g<0>", text)

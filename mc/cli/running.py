@@ -23,6 +23,7 @@ from mc.cli.common import (
     on_signals,
     parse_overrides,
     progress,
+    tell,
 )
 from mc.cli.formats import Figures, Format, print_figures
 from mc.cli.printing import print_results
@@ -95,7 +96,7 @@ def _run_and_print(file: Path, out: Path | None, form: str, **options: Any) -> N
                 file,
                 out,
                 progress=told,
-                say=lambda message: typer.echo(message, err=True),
+                say=tell,
                 **options,
             )
         if "shard" not in options:
@@ -139,7 +140,7 @@ def merge(
                     replications=replications,
                     seed=seed,
                     overrides=parse_overrides(settings or []),
-                    say=lambda message: typer.echo(message, err=True),
+                    say=tell,
                 )
                 print_results(results, form)
     except KeyboardInterrupt:
