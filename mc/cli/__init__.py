@@ -13,8 +13,10 @@ from typing import Annotated
 
 import typer
 
+from mc.cli.doctor import doctor
 from mc.cli.reading import show, status, verify
 from mc.cli.running import merge, plan, run
+from mc.cli.starting import check, new, schema
 
 app = typer.Typer(
     add_completion=True,
@@ -25,7 +27,7 @@ app = typer.Typer(
     "each number how large it is, how sure that is, and whether a claim survives other seeds.",
 )
 
-COMMANDS = (run, merge, plan, show, status, verify)
+COMMANDS = (new, check, plan, run, merge, show, status, verify, schema, doctor)
 """In the order in which the help lists them."""
 
 for _command in COMMANDS:

@@ -30,6 +30,11 @@ def fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+def tell(message: str) -> None:
+    """Say something that is no result."""
+    typer.echo(message, err=True)
+
+
 @contextmanager
 def faults() -> Iterator[None]:
     """Turn what the user can mend into a message and an exit code."""
@@ -189,9 +194,8 @@ def progress() -> Iterator[Callable[[int, int], None]]:
 # --- stdout ---------------------------------------------------------------------------------------
 
 
-def print_lines(lines: Iterator[str]) -> None:
-    """Print lines, all at once: nothing if one of them cannot be made."""
-    text = "".join(f"{line}\n" for line in lines)
+def print_text(text: str) -> None:
+    """Print lines, whole, to stdout."""
     with to_stdout():
         sys.stdout.write(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping
 
 
@@ -20,10 +21,18 @@ def in_words(seconds: float) -> str:
     return duration(seconds)
 
 
-def labelled(entries: Mapping[str, str]) -> Iterator[str]:
-    """A line for each entry that has something to say."""
+def labelled(entries: Mapping[str, str], *, wrap: bool = False) -> Iterator[str]:
+    """A line for each entry that has something to say, or several, one below the other.
+
+    With `wrap` they are cut between words where they are longer than 80 characters.
+    """
     width = max(map(len, entries))
-    return (f"  {label:<{width}}  {text}" for label, text in entries.items() if text)
+    for label, text in entries.items():
+        lines = text.splitlines()
+        if wrap:
+            lines = [part for line in lines for part in textwrap.wrap(line, 80 - width - 4)]
+        for number, line in enumerate(lines):
+            yield f"  {'' if number else label:<{width}}  {line}"
 
 
 def size(n_bytes: float) -> str:

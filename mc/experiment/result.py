@@ -171,6 +171,19 @@ class Experiment:
             groups.setdefault((point.scenario, *point.at.values()), []).append(point.cell)
         return tuple(map(tuple, groups.values()))
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is allowed, but hardly meant."""
+        beyond = {
+            point.scenario
+            for point in self.points
+            if point.parameters.fault_rounds
+            and point.parameters.fault_start >= point.parameters.rounds
+        }
+        if not beyond:
+            return ()
+        return (f"the fault begins after the last round in {', '.join(sorted(beyond))}",)
+
 
 class ExperimentError(ValueError):
     """All faults of an experiment file.

@@ -79,13 +79,8 @@ def run(
         _check_part(shard, force)
     folder = results_folder(experiment, out)
     job = Job(experiment, folder, n_threads(jobs), shard, progress, say)
-    beyond = {
-        point.scenario
-        for point in experiment.points
-        if point.parameters.fault_rounds and point.parameters.fault_start >= point.parameters.rounds
-    }
-    if beyond:
-        say(f"{file}: the fault begins after the last round in {', '.join(sorted(beyond))}")
+    for remark in experiment.remarks:
+        say(f"{file}: {remark}")
     manifest = store.look(folder, any_version=force)
     if not force and manifest is not None and _is_finished(experiment, manifest, folder):
         say(f"{folder} is finished: nothing to do (--force starts afresh)")
