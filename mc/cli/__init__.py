@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from mc.cli.deciding import best, compare, frontier
 from mc.cli.doctor import doctor
 from mc.cli.reading import show, status, verify
 from mc.cli.running import merge, plan, run
@@ -27,7 +28,10 @@ app = typer.Typer(
     "each number how large it is, how sure that is, and whether a claim survives other seeds.",
 )
 
-COMMANDS = (new, check, plan, run, merge, show, status, verify, schema, doctor)
+COMMANDS = (
+    *(new, check, plan, run, merge, show, compare, best, frontier, status, verify),
+    *(schema, doctor),
+)
 """In the order in which the help lists them."""
 
 for _command in COMMANDS:

@@ -26,7 +26,7 @@ TABLES: Final = ("summary", "comparisons", "claims", "cells")
 """Tables of a results folder that `show` can print as they are."""
 
 
-def _one_of(known: Sequence[str]) -> Any:
+def one_of(known: Sequence[str]) -> Any:
     """A parser for an option with few values, which suggests the nearest one."""
 
     def parse(text: str) -> str:
@@ -50,7 +50,7 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        parser=_one_of(FORMATS),
+        parser=one_of(FORMATS),
         autocompletion=_values(FORMATS),
         metavar="|".join(FORMATS),
         help="What is printed: for the eye, for programs, or for a page.",
@@ -60,7 +60,7 @@ TableName = Annotated[
     str | None,
     typer.Option(
         "--table",
-        parser=_one_of(TABLES),
+        parser=one_of(TABLES),
         autocompletion=_values(TABLES),
         metavar="|".join(TABLES),
         help="As json, csv or markdown: this table of the folder, every column of it.",
@@ -153,8 +153,14 @@ def print_table(results: Results, name: str | None, form: str) -> None:
         tables = {table: _named(results, table).to_dicts() for table in TABLES}
         print_text(_json(about | {"results": str(results.folder)} | tables))
         return
-    frame = _named(results, name or "summary")
-    if form == "csv":
+    print_frame(_named(results, name or "summary"), form)
+
+
+def print_frame(frame: pl.DataFrame, form: str) -> None:
+    """Print a frame as json (a list of records), csv or markdown."""
+    if form == "json":
+        print_text(_json(frame.to_dicts()))
+    elif form == "csv":
         print_text(frame.write_csv())
     else:
         rows = (["" if value is None else value for value in row] for row in frame.iter_rows())

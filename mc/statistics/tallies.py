@@ -111,11 +111,8 @@ def _part(stack: Stack, places: NDArray[np.int64]) -> Stack:
     if len(places) == stack.cells.height:
         return stack
     lines = stack.cells[places]
-    return Stack(
-        lines,
-        np.arange(len(places)),
-        stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode())),
-    )
+    rows = stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
+    return Stack(lines, np.arange(len(places)), rows)
 
 
 def added(tallies: Sequence[Tally]) -> Tally:
@@ -189,17 +186,12 @@ def comparisons_of(tally: Tally) -> pl.DataFrame:
 
 def _some_pairs(pairs: PairCounts, chosen: NDArray[np.int64]) -> PairCounts:
     return PairCounts(
-        *(
-            column[chosen]
-            for column in (
-                pairs.sums,
-                pairs.less,
-                pairs.equal,
-                pairs.cubes,
-                pairs.left,
-                pairs.right,
-            )
-        )
+        pairs.sums[chosen],
+        pairs.less[chosen],
+        pairs.equal[chosen],
+        pairs.cubes[chosen],
+        pairs.left[chosen],
+        pairs.right[chosen],
     )
 
 
