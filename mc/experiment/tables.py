@@ -160,7 +160,7 @@ class ClaimKeys(Table):
     )
     relation: Relation = Field(description=f"one of {' '.join(get_args(Relation))}")
     value: float | list[float] | None = Field(default=None, description="a number or [low, high]")
-    times: float = Field(default=1.0, gt=0, le=LARGEST, description="a number > 0")
+    times: float = Field(default=1.0, gt=0, le=1e9, description="a number > 0 and <= 1e9")
     margin: float | None = Field(default=None, gt=0, le=LARGEST, description="a number > 0")
     at: dict[str, Any] = Field(default={}, description="a table {axis = value}")
 

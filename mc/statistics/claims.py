@@ -17,7 +17,7 @@ from mc.statistics import intervals
 from mc.statistics.comparisons import align, split
 from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
 from mc.statistics.metrics import METRICS, Stack, divisors_of
-from mc.statistics.tables import OF_METRIC, interval_columns
+from mc.statistics.tables import OF_METRIC, OF_SHARE, interval_columns
 
 if TYPE_CHECKING:
     from mc.experiment import Claim
@@ -56,8 +56,10 @@ CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "n": ("replications", "replications in which all that is compared is defined"),
     "n_holds": ("replications", "those in which the claim holds"),
     "share": ("", "n_holds / n, under common random numbers"),
-    **interval_columns("share", "", "share, each claim alone", "Wilson"),
-    **interval_columns("share_together", "", "share, all claims together", "Wilson, Bonferroni"),
+    **interval_columns("share", "", "share, each claim alone", OF_SHARE),
+    **interval_columns(
+        "share_together", "", "share, all claims together", f"{OF_SHARE}, Bonferroni"
+    ),
     "mean_difference": (OF_METRIC, "of the weakest link: mean over replications of left - right"),
     "mcse": (OF_METRIC, "Monte Carlo standard error of the mean difference"),
     **interval_columns("ci", OF_METRIC, "mean difference, each claim alone", "paired t"),
@@ -312,12 +314,14 @@ def verdicts(
     cells that see the same traffic and the same luck. The mean difference does not.
 
     Together means: all intervals of the column contain what they estimate in 95 % of experiments
-    or more (Bonferroni). Practical equality on average: two one-sided tests (Schuirmann 1987).
+    or more (Bonferroni). For the mean differences all links count, as the weakest is found by the
+    same numbers. Practical equality on average: two one-sided tests (Schuirmann 1987).
     """
-    together = intervals.bonferroni_level(intervals.LEVEL, max(1, len(claims)))
+    shares = intervals.bonferroni_level(intervals.LEVEL, len(claims))
+    means = intervals.bonferroni_level(intervals.LEVEL, sum(len(one.links) for one in counted))
     lines = _lines(cells, claims)
     records = [
-        {"claim": index} | _judge(claim, found, lines, together)
+        {"claim": index} | _judge(claim, found, lines, shares, means)
         for index, (claim, found) in enumerate(zip(claims, counted, strict=True))
     ]
     return pl.DataFrame(records, CLAIMS_SCHEMA)
@@ -344,16 +348,21 @@ class _Mean:
 
 
 def _judge(
-    claim: Claim, counted: ClaimCounts, lines: Mapping[int, pl.DataFrame], together: float
+    claim: Claim,
+    counted: ClaimCounts,
+    lines: Mapping[int, pl.DataFrame],
+    level_of_share: float,
+    level_of_mean: float,
 ) -> dict[str, Any]:
-    """One line of the claims."""
+    """One line of the claims; the levels are those of all claims together."""
     links = list(_links(claim))
     means = [_mean(link, sums, lines) for link, sums in zip(links, counted.links, strict=True)]
     # min keeps the first of equals
     weakest = min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
     share = _share_interval(counted, intervals.LEVEL)
-    share_together = _share_interval(counted, together)
-    ends, ends_together = (means[weakest].interval(level) for level in (intervals.LEVEL, together))
+    share_together = _share_interval(counted, level_of_share)
+    levels = intervals.LEVEL, level_of_mean
+    ends, ends_together = (means[weakest].interval(level) for level in levels)
     return {
         "text": claim.text,
         "scenario": claim.scenario,
@@ -377,7 +386,7 @@ def _judge(
         "together_high": ends_together[1],
         "margin": claim.margin,
         "note": means[weakest].note,
-        "on_average": _on_average(links, means, together),
+        "on_average": _on_average(links, means, level_of_mean),
         "verdict": verdict(*share_together),
     }
 
@@ -405,7 +414,8 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
     spread = a * a * (n * xx - x * x) + b * b * (n * yy - y * y) - 2 * a * b * (n * xy - x * y)
     mcse = math.sqrt(spread / (n * n * (n - 1))) if n > 1 else None
     if link.right is not None and b != a * link.times:
-        skewness = 0.0  # the cubes of such a difference are not kept
+        # the cubes of such a difference are not kept, only whether it varies is known
+        skewness = 0.0 if spread else math.nan
     else:
         sampled = (np.array([number], object) for number in (n, d, dd, third))
         skewness = float(skewness_of(*sampled)[0])
@@ -454,7 +464,7 @@ def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
     strict = link.relation in ("<", ">")
     if high < 0 or (high == 0 and not strict):
         return HOLDS
-    return FAILS if low > 0 or (low == 0 and strict and high == 0) else "open"
+    return FAILS if low > 0 or (low == 0 and strict) else "open"
 
 
 def verdict(share_low: float | None, share_high: float | None) -> str | None:

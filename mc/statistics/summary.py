@@ -23,7 +23,14 @@ from mc.statistics.metrics import (
     stacks,
 )
 from mc.statistics.printing import to_fixed
-from mc.statistics.tables import OF_METRIC, as_frame, interval_columns, with_estimate, without
+from mc.statistics.tables import (
+    OF_METRIC,
+    OF_SHARE,
+    as_frame,
+    interval_columns,
+    with_estimate,
+    without,
+)
 
 if TYPE_CHECKING:
     from mc.experiment import Published
@@ -93,7 +100,7 @@ SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
         "max": (OF_METRIC, "largest value"),
         "share_zero": ("", "share of replications in which the metric is 0"),
     }
-    | interval_columns("share_zero", "", "share", "Wilson; Clopper-Pearson at 0 and n")
+    | interval_columns("share_zero", "", "share", OF_SHARE)
     | {
         "adjusted_mean": (
             OF_METRIC,
