@@ -50,6 +50,11 @@ def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision)
         The table of cells.
     precision : Precision
         What is asked for.
+
+    Returns
+    -------
+    set of int
+        Their numbers.
     """
     by_cell = {index: frame for (index,), frame in rows.group_by("cell")}
     return {
@@ -70,6 +75,10 @@ def is_precise(rows: pl.DataFrame, cell: pl.DataFrame, precision: Precision) -> 
         Its line in the table of cells.
     precision : Precision
         A metric that is undefined in all rows is not asked for in this cell.
+
+    Returns
+    -------
+    bool
     """
     return all(_is_known(name, rows, cell, precision) for name in precision.metrics)
 

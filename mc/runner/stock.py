@@ -62,6 +62,10 @@ def take_stock(experiment: Experiment, folder: Path) -> Stock:
         Its cells numbered as in the folder.
     folder : Path
         The results folder.
+
+    Returns
+    -------
+    Stock
     """
     found, faults = [], {}
     for path in store.shard_paths(folder):

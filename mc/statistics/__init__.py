@@ -188,6 +188,11 @@ def sample(rows: pl.DataFrame, cell: pl.DataFrame, metric: Metric) -> Sample:
         Its line in the table of cells.
     metric : Metric
         An entry of `METRICS`.
+
+    Returns
+    -------
+    Sample
+        Of R values.
     """
     if isinstance(metric.per, str):
         return Sample(*_divide(rows[metric.counter], rows[metric.per]))
@@ -218,6 +223,10 @@ def estimate(numbers: NDArray[Any], divisor: float = 1.0) -> Estimate:
         In any order: the result is the same to the last bit.
     divisor : float
         Positive.
+
+    Returns
+    -------
+    Estimate
 
     Notes
     -----
@@ -598,6 +607,10 @@ def mid_percentile(
         The figure v, >= 0.
     decimals : int or None
         Digits after its point; None compares v as it is.
+
+    Returns
+    -------
+    float or None
 
     Notes
     -----

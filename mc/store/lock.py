@@ -35,6 +35,11 @@ def held(
     part : (int, int), optional
         This run does part K of N: others of the N may be at work, too.
 
+    Yields
+    ------
+    None
+        While no other run can begin.
+
     Raises
     ------
     FolderError

@@ -75,6 +75,10 @@ def status(folder: str | Path) -> Status:
     folder : path
         A results folder.
 
+    Returns
+    -------
+    Status
+
     Raises
     ------
     FolderError
