@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from mc.cli.deciding import best, compare, frontier
-from mc.cli.doctor import doctor
+from mc.cli.health import doctor
 from mc.cli.reading import show, status, verify
 from mc.cli.running import merge, plan, run
 from mc.cli.starting import check, new, schema

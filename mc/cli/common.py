@@ -120,6 +120,13 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
     return overrides
 
 
+def _settings(incomplete: str) -> list[str]:
+    """What the shell may complete: names of parameters."""
+    from mc.model import PARAMETERS
+
+    return [f"{name}=" for name in PARAMETERS if name.startswith(incomplete)]
+
+
 # What several commands have in common.
 File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)]
 Out = Annotated[
@@ -144,6 +151,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
+        autocompletion=_settings,
         help="A parameter of every cell, in place of the file's; may be repeated.",
     ),
 ]

@@ -215,6 +215,10 @@ def markdown_table(
     n_texts : int
         So many columns on the left are set to the left, the others, which hold numbers, to the
         right.
+
+    Yields
+    ------
+    str
     """
     yield _piped(names)
     yield _piped("---" if k < n_texts else "---:" for k, _ in enumerate(names))

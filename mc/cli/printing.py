@@ -15,6 +15,7 @@ from rich.text import Text
 
 from mc.cli.common import print_text, to_stdout
 from mc.cli.formats import axis_names, escaped, markdown_table, print_table
+from mc.cli.words import some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -109,7 +110,7 @@ def _lines_before(results: Results) -> Iterator[str]:
     manifest = results.manifest
     counts = results.cells["replications"].unique().sort().to_list()
     seeds = manifest["experiment"]["seeds"]
-    drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {_some(seeds)}"
+    drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {some(seeds)}"
     yield (
         f"{manifest['title']}: {manifest['n_cells']} cells x {_span(counts)} replications, "
         f"generator {manifest['generator']}, {drawn}"
@@ -247,11 +248,6 @@ def _stopping_rule(precision: Mapping[str, Any], cells: pl.DataFrame) -> str:
         f"({100 * precision['confidence']:g} % intervals), at most {precision['max']:,}: "
         + ("reached in all cells." if n_short == 0 else f"not reached in {n_short:,} cells.")
     )
-
-
-def _some(numbers: Sequence[int]) -> str:
-    more = ", ..." if len(numbers) > 3 else ""
-    return ", ".join(map(str, numbers[:3])) + more
 
 
 def _unbroken(text: str, style: str = "") -> Text:

@@ -21,6 +21,7 @@ from mc.cli.common import (
     tell,
 )
 from mc.cli.formats import Figures, Format, print_figures
+from mc.cli.words import some
 
 Axes = Mapping[str, list[Any]]
 
@@ -67,8 +68,8 @@ def _write_new(path: Path, text: str) -> None:
 def schema() -> None:
     """Print the JSON schema of experiment files, for editors.
 
-    With it they complete and check what is written. Those that use taplo (Even Better TOML) look for it where the first line of the file says:
-    #:schema ./retrystorm.schema.json
+    With it they complete and check what is written. Those with taplo (Even Better TOML) look for
+    it where the first line of the file says: #:schema ./retrystorm.schema.json
     """
     print_text(_schema_text())
 
@@ -113,7 +114,7 @@ def _check_figures(found: Experiment) -> Figures:
     n_left_out = n_all - len(found.points)
     n_rows = len(found.points) * found.replications
     most = "at most " if found.precision else ""
-    seeds = f"seed {found.seed}" if found.seeds is None else f"{len(found.seeds):,} seeds"
+    seeds = f"seed {found.seed}" if found.seeds is None else f"seeds {some(found.seeds)}"
     labels = {
         "scenarios": "\n".join(scenarios),
         "policies": "\n".join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -33,6 +33,12 @@ def labelled(entries: Mapping[str, str], *, wrap: bool = False) -> Iterator[str]
             lines = [part for line in lines for part in textwrap.wrap(line, 80 - width - 4)]
         for number, line in enumerate(lines):
             yield f"  {'' if number else label:<{width}}  {line}"
+
+
+def some(numbers: Sequence[int]) -> str:
+    """The first of several numbers."""
+    more = ", ..." if len(numbers) > 3 else ""
+    return ", ".join(map(str, numbers[:3])) + more
 
 
 def size(n_bytes: float) -> str:

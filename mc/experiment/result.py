@@ -303,6 +303,10 @@ def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
         Cells 0 .. C-1, as `read` numbers them.
     numbers : sequence of int, length C
         The new index of each, without repeats.
+
+    Returns
+    -------
+    Experiment
     """
     return replace(
         experiment,

@@ -183,6 +183,16 @@ def fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> St
         Rows beside them, for the progress.
     begun : bool
         Whether to tell how much an earlier run has done.
+
+    Returns
+    -------
+    Stock
+        With the new shards.
+
+    Raises
+    ------
+    FolderError
+        Rows are missing, and none may be made: the job has no threads.
     """
     missing = stock.missing(wanted)
     n_all, n_missing = n_rows(wanted), n_rows(missing)

@@ -137,6 +137,10 @@ def plan(
     file, out, replications, seed, jobs, overrides, force
         See `run`.
 
+    Returns
+    -------
+    Plan
+
     Raises
     ------
     ExperimentError, FolderError, TypeError, ValueError

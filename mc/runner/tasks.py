@@ -196,6 +196,10 @@ def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Tas
         Rows that the run may have in all, if these are only some of them.
     n_parts : int
         How many processes share the tasks.
+
+    Returns
+    -------
+    list of Task
     """
     total = sum(part.n_rows for part in parts)
     fine = min(ROWS_PER_TASK, total / (MIN_TASKS * n_parts))
@@ -322,12 +326,14 @@ def work(
     ----------
     tasks : sequence of Task
         In the order in which they are begun.
-    indices, seed, progress
-        See `simulate_task`; `progress` is called from the threads.
+    indices, seed
+        See `simulate_task`.
     jobs : int
         Threads.
     save : callable
         Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
+    progress : callable
+        See `simulate_task`; it is called from the threads.
     """
 
     def do(task: Task, stop: threading.Event) -> tuple[list[Done], list[Task]]:
@@ -554,6 +560,10 @@ def frame(
         `kernel.UNDEFINED` becomes NULL.
     seeds : ndarray of int64, shape (N,), optional
         A third column for the lesson's generator.
+
+    Returns
+    -------
+    polars.DataFrame, height N
     """
     columns = {"cell": pl.Series(cells.astype(np.int32)), "replication": pl.Series(replications)}
     if seeds is not None:

@@ -94,7 +94,7 @@ class Finding(NamedTuple):
 
 
 def doctor(form: Format = "table") -> None:
-    """Check this installation: versions, disk, cache, golden numbers, speed.
+    """Check this installation: versions, disk, golden numbers, speed.
 
     The lesson's published numbers are made again, and rows of the default generator, and compared
     digit by digit. Exit code 1 if something is wrong; it is said what to do.
