@@ -97,6 +97,12 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
         console.print(reproduced)
     if results.claims.height:
         console.print(_claims_table(results.claims))
+        if _has_lesson(results.claims):
+            console.print(
+                "Where every cell draws from a stream of its own, as in the lesson, a claim holds\n"
+                "in another share of seeds: it depends on how cells are coupled. The mean\n"
+                "difference does not."
+            )
     console.print(_unbroken(f"Results: {results.folder}"), crop=False)
 
 
@@ -193,6 +199,7 @@ def _markdown_lines(results: Results, everything: bool) -> Iterator[str]:
         yield from ("", reproduced)
     if results.claims.height:
         names = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
+        names += ["as the lesson draws, %"] if _has_lesson(results.claims) else []
         yield ""
         yield from markdown_table(names, map(_claim_row, _claims(results.claims)), n_texts=2)
     yield from ("", f"Results: {escaped(str(results.folder))}")
@@ -226,7 +233,8 @@ def _published(estimate: Mapping[str, Any]) -> str:
 
 def _claim_row(claim: Claimed) -> list[str]:
     difference = f"{claim.difference} ± {claim.error}" if claim.error else claim.difference
-    return [claim.text, claim.verdict, claim.share, claim.interval, difference]
+    row = [claim.text, claim.verdict, claim.share, claim.interval, difference]
+    return [*row, claim.lesson] if claim.lesson else row
 
 
 # --- for the terminal -----------------------------------------------------------------------------
@@ -366,6 +374,7 @@ class Claimed(NamedTuple):
     difference: str
     error: str
     verdict: str
+    lesson: str
 
 
 def _claims(claims: pl.DataFrame) -> Iterator[Claimed]:
@@ -379,7 +388,13 @@ def _claims(claims: pl.DataFrame) -> Iterator[Claimed]:
         if claim["share_low"] is not None:
             interval = f"{100 * claim['share_low']:.1f} .. {100 * claim['share_high']:.1f}"
         verdict = claim["verdict"] or MISSING
-        yield Claimed(claim["text"], share, interval, difference, error, verdict)
+        lesson = "" if claim["lesson_share"] is None else f"{100 * claim['lesson_share']:.1f}"
+        yield Claimed(claim["text"], share, interval, difference, error, verdict, lesson)
+
+
+def _has_lesson(claims: pl.DataFrame) -> bool:
+    """Whether claims were counted with the lesson's draws, too."""
+    return claims["lesson_share"].count() > 0
 
 
 def _claims_table(claims: pl.DataFrame) -> Table:
@@ -387,12 +402,16 @@ def _claims_table(claims: pl.DataFrame) -> Table:
     table.add_column("claim", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
     table.add_column("difference\nleft - right", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    with_lesson = _has_lesson(claims)
+    if with_lesson:
+        table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=not with_lesson)
     for claim in _claims(claims):
         table.add_row(
             Text(claim.text),
             f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
             f"{claim.difference}\n± {claim.error}" if claim.error else claim.difference,
+            *([claim.lesson] if with_lesson else []),
             claim.verdict,
         )
     return table

@@ -170,6 +170,10 @@ def _check_seeds(data: Mapping[str, Any], top: dict[str, Any], faults: list[str]
     rule = f"a whole number >= {low} and <= {high} for generator {quote(generator)}"
     if top["seed"] is not None and not low <= top["seed"] <= high:
         add(faults, "", f"seed must be {rule}, got {top['seed']}")
+    if top["lesson_shares"] and generator == "lesson":
+        add(
+            faults, "", 'lesson_shares is for generator = "philox": here all is as the lesson draws'
+        )
     for seed, n in Counter(top["seeds"] or []).items():
         if not low <= seed <= high:
             add(faults, "", f"seeds must each be {rule}, got {seed}")
@@ -236,6 +240,7 @@ def _experiment(
         "precision": None if precision is None else vars(precision),
         "seeds": seeds,
         "keep": top["keep"],
+        "lesson_shares": top["lesson_shares"],
         "baseline": baseline,
         "fixed": fixed,
         "scenario": [{"name": name} | values for name, values in axes.scenario.items()],
@@ -255,6 +260,7 @@ def _experiment(
         precision=precision,
         seeds=seeds,
         keep=top["keep"],
+        lesson_shares=top["lesson_shares"],
         points=points,
         baselines=_baselines(axes, baseline, numbers),
         claims=tuple(claims),

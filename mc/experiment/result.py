@@ -117,6 +117,8 @@ class Experiment:
         With the lesson's generator: the seed of each replication, where the file lists them.
     keep : {"rows", "histograms"}
         What is stored: every row, or exact counts from which the same tables are made.
+    lesson_shares : bool
+        Whether claims are counted a second time with the lesson's draws.
     points : tuple of Point
         Every cell, in order of its index.
     baselines : tuple of int
@@ -141,6 +143,7 @@ class Experiment:
     precision: Precision | None
     seeds: tuple[int, ...] | None
     keep: Keep
+    lesson_shares: bool
     points: tuple[Point, ...]
     baselines: tuple[int, ...]
     claims: tuple[Claim, ...]

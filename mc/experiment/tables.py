@@ -76,6 +76,7 @@ class File(Table):
         default=None, min_length=1, description="a list of one or more whole numbers"
     )
     keep: Keep = Field(default="rows", description='"rows" or "histograms"')
+    lesson_shares: bool = Field(default=False, description="true or false")
     precision: dict[str, Any] | None = Field(default=None, description="a table: [precision]")
     baseline: str | None = Field(default=None, description="the name of a policy")
     fixed: dict[str, Any] = Field(default={}, description="a table: [fixed]")

@@ -184,7 +184,7 @@ def _run_in(job: Job, force: bool) -> None:
     grown = grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = _without_rows_beyond(job, *grown)
-    for name, table in make_tables(experiment, stops, stock.shards):
+    for name, table in make_tables(experiment, stops, stock.shards, job.jobs or None):
         hashes[name] = store.write_table(folder, name, table)
     finished = {
         "complete": True,

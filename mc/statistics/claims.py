@@ -42,6 +42,9 @@ CLAIMS_SCHEMA: Final = pl.Schema(
     | dict.fromkeys(("mean_difference", "mcse", "ci_low", "ci_high"), pl.Float64())
     | dict.fromkeys(("together_low", "together_high", "margin"), pl.Float64())
     | dict.fromkeys(("note", "on_average", "verdict"), pl.String())
+    | {"lesson_n": pl.Int64()}
+    | dict.fromkeys(("lesson_share", "lesson_low", "lesson_high"), pl.Float64())
+    | dict.fromkeys(("lesson_mean_difference", "lesson_mcse"), pl.Float64())
 )
 
 CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
@@ -74,6 +77,15 @@ CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
         "claimed direction (within the margin: two one-sided tests), all claims together",
     ),
     "verdict": ("", f"{HOLDS}, {FAILS} or {DEPENDS}: by the interval of the share, all together"),
+    "lesson_n": ("replications", "replications with the lesson's draws, if they were asked for"),
+    "lesson_share": (
+        "",
+        "share of these: every cell draws from one stream, so the cells of a replication do not "
+        "meet the same traffic. A share depends on that, a mean difference does not",
+    ),
+    **interval_columns("lesson", "", "share with the lesson's draws", OF_SHARE),
+    "lesson_mean_difference": (OF_METRIC, "mean_difference with the lesson's draws"),
+    "lesson_mcse": (OF_METRIC, "Monte Carlo standard error of lesson_mean_difference"),
 }
 """Unit and meaning of the columns of `CLAIMS_SCHEMA`."""
 
@@ -283,7 +295,10 @@ def _against_cell(
 
 
 def verdicts(
-    counted: Sequence[ClaimCounts], cells: pl.DataFrame, claims: Sequence[Claim]
+    counted: Sequence[ClaimCounts],
+    cells: pl.DataFrame,
+    claims: Sequence[Claim],
+    lesson: Mapping[int, ClaimCounts] | None = None,
 ) -> pl.DataFrame:
     """Judge the claims by what was counted.
 
@@ -295,6 +310,8 @@ def verdicts(
         The table of cells.
     claims : sequence of Claim
         As the experiment file states them.
+    lesson : mapping of int to ClaimCounts, optional
+        What was counted of some of them, by their place, with the lesson's draws.
 
     Returns
     -------
@@ -321,7 +338,9 @@ def verdicts(
     means = intervals.bonferroni_level(intervals.LEVEL, sum(len(one.links) for one in counted))
     lines = _lines(cells, claims)
     records = [
-        {"claim": index} | _judge(claim, found, lines, shares, means)
+        {"claim": index}
+        | _judge(claim, found, lines, shares, means)
+        | _as_the_lesson_draws(claim, found, (lesson or {}).get(index), lines)
         for index, (claim, found) in enumerate(zip(claims, counted, strict=True))
     ]
     return pl.DataFrame(records, CLAIMS_SCHEMA)
@@ -357,8 +376,7 @@ def _judge(
     """One line of the claims; the levels are those of all claims together."""
     links = list(_links(claim))
     means = [_mean(link, sums, lines) for link, sums in zip(links, counted.links, strict=True)]
-    # min keeps the first of equals
-    weakest = min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
+    weakest = _weakest(links, means)
     share = _share_interval(counted, intervals.LEVEL)
     share_together = _share_interval(counted, level_of_share)
     levels = intervals.LEVEL, level_of_mean
@@ -389,6 +407,34 @@ def _judge(
         "on_average": _on_average(links, means, level_of_mean),
         "verdict": verdict(*share_together),
     }
+
+
+def _as_the_lesson_draws(
+    claim: Claim,
+    counted: ClaimCounts,
+    lesson: ClaimCounts | None,
+    lines: Mapping[int, pl.DataFrame],
+) -> dict[str, Any]:
+    """The columns about the lesson's draws; NULL where nothing was counted with them."""
+    if lesson is None or lesson.n == 0:
+        return {}
+    links = list(_links(claim))
+    k = _weakest(links, [_mean(*both, lines) for both in zip(links, counted.links, strict=True)])
+    mean = _mean(links[k], lesson.links[k], lines)
+    low, high = _share_interval(lesson, intervals.LEVEL)
+    return {
+        "lesson_n": lesson.n,
+        "lesson_share": lesson.n_holds / lesson.n,
+        "lesson_low": low,
+        "lesson_high": high,
+        "lesson_mean_difference": mean.mean,
+        "lesson_mcse": mean.mcse,
+    }
+
+
+def _weakest(links: Sequence[_Link], means: Sequence[_Mean]) -> int:
+    """The link that lies least in favour; of equals the first."""
+    return min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
 
 
 def _share_interval(counted: ClaimCounts, level: float) -> tuple[float | None, float | None]:
