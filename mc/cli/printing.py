@@ -95,6 +95,8 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
         )
     if reproduced := _reproduced(results):
         console.print(reproduced)
+    for line in _far_out(results):
+        console.print(_unbroken(line), crop=False)
     if results.claims.height:
         console.print(_claims_table(results.claims))
         if _has_lesson(results.claims):
@@ -104,6 +106,30 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
                 "difference does not."
             )
     console.print(_unbroken(f"Results: {results.folder}"), crop=False)
+
+
+FAR_OUT: Final = 0.05
+"""A published figure is pointed out if no more of the seeds lie as far on either side."""
+
+
+def _far_out(results: Results) -> Iterator[str]:
+    """Published figures that few seeds are like."""
+    import polars as pl
+
+    from mc.statistics import placed
+
+    n = results.summary["published"].count()
+    found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
+    if _is_single(results) or found.height == 0:
+        return
+    yield f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds:"
+    names = results.cells.select("cell", "scenario", "policy")
+    joined = found.join(names, on="cell", how="left", maintain_order="left")
+    for (scenario, policy), lines in joined.group_by("scenario", "policy", maintain_order=True):
+        yield "  " + ", ".join(str(n) for n in (scenario, policy) if n != "default")
+        for line in lines.iter_rows(named=True):
+            where = placed(line["published_percentile"])
+            yield f"    {line['metric']} {line['published']:g} is {where}"
 
 
 def _is_single(results: Results) -> bool:
