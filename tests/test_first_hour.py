@@ -366,7 +366,7 @@ def test_doctor_finds_nothing_wrong_here() -> None:
     assert code == 0
     assert out.endswith("Nothing is wrong.\n")
     labels = re.findall(r"^  (\w+) ", out, re.MULTILINE)
-    assert labels == ["versions", "cores", "disk", "cache", "golden", "speed"]
+    assert labels == ["versions", "disk", "cores", "cache", "golden", "speed"]
     assert max(map(len, out.splitlines())) <= 80
     assert files() == set()
 

@@ -224,6 +224,7 @@ MISTAKES: Final = {
     "a command": (["stats"], "Did you mean 'status'?"),
     "an option": (["run", "x.toml", "--replication", "3"], "Possible options: --replications"),
     "a parameter": (["check", "x.toml", "--set", "budge=1"], 'did you mean "budget"?'),
+    "a file": (["run", "xs.toml"], 'No such file or directory; did you mean "x.toml"?'),
     "a policy": (["check", "y.toml"], 'policy "tree" does not exist; did you mean "three"?'),
 }
 

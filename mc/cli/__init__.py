@@ -1,8 +1,9 @@
 """The command line: parses, calls one function, prints. Data go to stdout, all else to stderr.
 
-One file per kind of command; what they share stands in `common`, tables in `printing`, numbers in
-words in `words`. A command is a function that is named in `COMMANDS`. What is heavy is imported
-where it is used: numba and polars would cost `--help` a second.
+One file per kind of command: `starting` (before the first run), `running`, `reading`, `health`.
+What they share stands in `common`, the ways to print in `formats`, the tables of a run in
+`printing`, numbers in words in `words`. A command is a function that is named in `COMMANDS`. What
+is heavy is imported where it is used: numba and polars would cost `--help` a second.
 """
 
 from __future__ import annotations

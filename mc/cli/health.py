@@ -111,11 +111,11 @@ def doctor(form: Format = "table") -> None:
 
 def _findings() -> Iterator[Finding]:
     yield (versions := look_at_versions())
-    yield look_at_cores()
     yield look_at_disk(Path.cwd())
     if versions.cure:  # nothing can be simulated
         return
     import_all()
+    yield look_at_cores()
     from mc.kernel import CACHE_FOLDER
 
     yield look_at_cache(Path(CACHE_FOLDER))
@@ -157,7 +157,9 @@ def look_at_versions() -> Finding:
 
 def look_at_cores() -> Finding:
     """How many threads a run has if it is not told."""
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from mc.runner.tasks import n_threads
+
+    n = n_threads(None)
     return Finding("cores", f"{n}, of {os.cpu_count() or n} in this machine", {"n_cores": n})
 
 
