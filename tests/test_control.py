@@ -41,9 +41,7 @@ def traffic(n: int, seed: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return inside + generator.poisson(float(MU1 - MU2), n), inside
 
 
-def least_squares(
-    y: NDArray[Any], controls: list[NDArray[Any]]
-) -> tuple[float, float, float]:
+def least_squares(y: NDArray[Any], controls: list[NDArray[Any]]) -> tuple[float, float, float]:
     """Intercept, its standard error and half-width by numpy's least squares."""
     design = np.column_stack([np.ones(len(y)), *controls])
     coefficients, residual, *_ = np.linalg.lstsq(design, y, rcond=None)
