@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,22 +85,20 @@ SKEWNESS_FACTOR: Final = 25.0
 """An interval of the mean needs n >= this * skewness^2."""
 
 
-class Trust(NamedTuple):
-    """Which intervals to trust.
+def mean_given(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArray[np.bool_]:
+    """Say where Student's interval of a mean is to be given, with a note or without.
 
-    Attributes
-    ----------
-    text : ndarray of object, shape (K,)
-        Why not, or None where the interval covers what it promises.
-    given : ndarray of bool, shape (K,)
-        False where the interval would mislead and is not to be given, note or not.
+    Parameters and sources: `mean_notes`. It is not given with one replication, with too few
+    values that are not zero, and with too skewed ones.
     """
+    n, n_nonzero, skewness = (np.asarray(values) for values in (n, n_nonzero, skewness))
+    given: NDArray[np.bool_] = (
+        (n > 1) & ~_few_nonzero(n, n_nonzero) & ~(n < SKEWNESS_FACTOR * np.square(skewness))
+    )
+    return given
 
-    text: NDArray[np.object_]
-    given: NDArray[np.bool_]
 
-
-def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> Trust:
+def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArray[np.object_]:
     """Say where Student's interval of a mean is not to be trusted, and why.
 
     Parameters
@@ -114,43 +112,47 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> Trust
 
     Returns
     -------
-    Trust
-        With few replications, and where all values are equal, the interval is given and noted;
-        with few values that are not zero, or too skewed ones, it is not given.
+    ndarray of object, shape (K,)
+        A short text, or None where the interval covers what it promises. With few replications,
+        and where all values are equal, the interval may still be given, beside the note:
+        `mean_given`.
 
     Notes
     -----
     n >= 25 skewness^2 is the rule of Cochran, *Sampling Techniques*, section 2.15. A stricter
     factor does harm: samples that happened to miss the tail look less skewed, and of the samples
-    that pass these are then the larger part. The bound on values that are not zero, and on n, are
-    the smallest with which 94 to 96 % of the intervals without a note cover, in every cell of
-    the lesson and every metric.
+    that pass these are then the larger part. With these bounds on n and on values that are not
+    zero, 94 to 96 % of the intervals without a note cover, in every cell of the lesson and every
+    metric.
     """
     n, n_nonzero, skewness = np.broadcast_arrays(
         np.atleast_1d(n), np.atleast_1d(n_nonzero), np.atleast_1d(np.asarray(skewness, np.float64))
     )
     needed = np.ceil(SKEWNESS_FACTOR * np.square(skewness))
-    few_nonzero = (4 * n_nonzero <= 3 * n) & (n_nonzero < MIN_NONZERO)
-    text, given = np.full(n.shape, None, object), np.ones(n.shape, np.bool_)
-    trusted = given.copy()
-    for holds, is_given, note in (
-        (n == 0, False, "no replication"),
-        (n == 1, False, "one replication"),
-        (few_nonzero, False, "{n_nonzero} of {n} values not zero"),
-        (np.isnan(skewness), True, "all values equal"),
-        (n < needed, False, "skewness {skewness:.2g}: needs n >= {needed:.0f}"),
-        (n < MIN_REPLICATIONS, True, f"fewer than {MIN_REPLICATIONS} replications"),
+    notes, trusted = np.full(n.shape, None, object), np.ones(n.shape, np.bool_)
+    for holds, note in (
+        (n == 0, "no replication"),
+        (n == 1, "one replication"),
+        (_few_nonzero(n, n_nonzero), "{n_nonzero} of {n} values not zero"),
+        (np.isnan(skewness), "all values equal"),
+        (n < needed, "skewness {skewness:.2g}: needs n >= {needed:.0f}"),
+        (n < MIN_REPLICATIONS, f"fewer than {MIN_REPLICATIONS} replications"),
     ):
         for place in zip(*np.nonzero(holds & trusted), strict=True):
-            given[place] = is_given
-            text[place] = note.format(
+            notes[place] = note.format(
                 n=n[place],
                 n_nonzero=n_nonzero[place],
                 skewness=skewness[place],
                 needed=needed[place],
             )
         trusted &= ~holds
-    return Trust(text, given)
+    return notes
+
+
+def _few_nonzero(n: NDArray[Any], n_nonzero: NDArray[Any]) -> NDArray[np.bool_]:
+    """Zero in at least a quarter of the replications, and not often enough anything else."""
+    few: NDArray[np.bool_] = (4 * n_nonzero <= 3 * n) & (n_nonzero < MIN_NONZERO)
+    return few
 
 
 def replications_needed(n: ArrayLike, half_width: ArrayLike, wanted: ArrayLike) -> Floats:
