@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mc.statistics.control import (
-    MIN_REPLICATIONS,
     MIN_RESIDUAL,
     SUMS,
     Adjusted,
     adjusted_mean,
     adjusted_means,
 )
+from mc.statistics.intervals import MIN_REPLICATIONS
 
 Sums = dict[str, Any]
 MU1, MU2 = Fraction(3888.8), Fraction(97.22)
@@ -79,8 +79,8 @@ def test_a_window_of_the_whole_run_is_the_same_control_once_more() -> None:
 
 
 def test_a_divisor_scales_all_but_the_reduction() -> None:
-    z1, z2 = traffic(200)
-    y = 5 * z2 + np.random.default_rng(4).poisson(9, 200)
+    z1, z2 = traffic(220)
+    y = 5 * z2 + np.random.default_rng(4).poisson(9, 220)
     whole = adjusted_mean(**sums_of(y, z1, z2), mu1=MU1, mu2=MU2)
     got = adjusted_mean(**sums_of(y, z1, z2), mu1=MU1, mu2=MU2, divisor=97.22)
     expected = [value / 97.22 for value in whole[:4]]
@@ -130,8 +130,8 @@ def test_a_rare_residual_waits_for_a_hundred_events() -> None:
 
 
 def test_many_cells_are_adjusted_as_each_alone() -> None:
-    z1, z2 = traffic(150)
-    ys = [k * z1 + np.random.default_rng(k).poisson(30, 150) for k in range(1, 4)]
+    z1, z2 = traffic(250)
+    ys = [k * z1 + np.random.default_rng(k).poisson(30, 250) for k in range(1, 4)]
     each = [sums_of(y, z1, z2) for y in ys]
     together = {name: [one[name] for one in each] for name in SUMS}
     got = adjusted_means(together, [MU1] * 3, [MU2] * 3, [1.0] * 3)

@@ -18,6 +18,7 @@ from mc.statistics.intervals import (
     Ratio,
     bonferroni_level,
     holm,
+    mean_given,
     mean_notes,
     quantile_ranks,
     ratio_of_means,
@@ -60,27 +61,30 @@ def test_half_widths_keep_the_shape_and_are_undefined_without_a_spread() -> None
 
 
 def test_a_note_says_why_a_mean_has_no_interval() -> None:
-    n = np.array([0, 1, 29, 30, 1000, 1000, 1000, 1000, 1000])
-    n_nonzero = np.array([0, 1, 29, 30, 7, 0, 1000, 1000, 150])
-    skewness = np.array([math.nan, math.nan, 0, 0, 12.0, math.nan, math.nan, -5.0, 0.5])
-    got = mean_notes(n, n_nonzero, skewness).tolist()
+    n = np.array([0, 1, 50, 199, 200, 1000, 1000, 1000, 1000, 2000, 50])
+    n_nonzero = np.array([0, 1, 50, 199, 200, 7, 0, 1000, 1000, 310, 50])
+    skewness = np.array([math.nan, math.nan, 0, 0, 0, 12.0, math.nan, math.nan, -7, 0.5, 2])
+    arguments = n, n_nonzero, skewness
+    got = list(zip(mean_notes(*arguments), mean_given(*arguments), strict=True))
     expected = [
-        "no replication",
-        "one replication",
-        "fewer than 30 replications",
-        None,
-        "7 of 1000 values not zero",
-        "0 of 1000 values not zero",
-        "all values equal",
-        f"skewness -5: needs n >= {SKEWNESS_FACTOR * 25:.0f}",
-        None,
+        ("no replication", False),
+        ("one replication", False),
+        ("fewer than 200 replications", True),
+        ("fewer than 200 replications", True),
+        (None, True),
+        ("7 of 1000 values not zero", False),
+        ("0 of 1000 values not zero", False),
+        ("all values equal", True),
+        (f"skewness -7: needs n >= {SKEWNESS_FACTOR * 49:.0f}", False),
+        (None, True),
+        (f"skewness 2: needs n >= {SKEWNESS_FACTOR * 4:.0f}", False),
     ]
     assert got == expected
 
 
-def test_a_metric_that_is_rarely_zero_needs_no_hundred_values() -> None:
-    got = mean_notes(np.array([60, 60]), np.array([31, 30]), np.array([0.0, 0.0])).tolist()
-    expected = [None, "30 of 60 values not zero"]
+def test_a_metric_that_is_seldom_zero_needs_no_hundreds_of_values() -> None:
+    got = mean_notes([240, 240], [181, 180], [0.0, 0.0]).tolist()
+    expected = [None, "180 of 240 values not zero"]
     assert got == expected
 
 
@@ -99,18 +103,22 @@ def test_no_number_of_replications_reaches_an_error_of_nothing() -> None:
 # --- the standard deviation -----------------------------------------------------------------
 
 
-def test_the_interval_of_a_standard_deviation_follows_the_kurtosis() -> None:
-    n, sd, kurtosis = 1000, 2.0, 5.0
-    got = sd_interval(n, sd, kurtosis * sd**4)
-    error = math.sqrt((kurtosis - (n - 3) / (n - 1)) / n) / 2
-    factor = math.exp(stats.t.isf(0.025, n - 1) * error)
-    assert got == pytest.approx((sd / factor, sd * factor), rel=1e-9)
+def test_the_interval_of_a_standard_deviation_is_bonetts() -> None:
+    x = np.random.default_rng(1).gamma(4.0, size=1500)
+    n, t = len(x), stats.t.isf(0.025, len(x) - 1)
+    got = sd_interval(n, x.std(ddof=1), stats.moment(x, 4))
+    kurtosis = stats.kurtosis(x, bias=False) + 3
+    correction = n / (n - t)
+    error = correction * math.sqrt((kurtosis - (n - 3) / n) / (n - 1))
+    centre = math.log(correction * x.var(ddof=1))
+    expected = [math.exp((centre + sign * t * error) / 2) for sign in (-1, 1)]
+    assert got == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_standard_deviation_has_no_interval_if_it_is_zero_or_the_tail_is_long() -> None:
-    n = np.array([1000, 1000, 1000, 1, 29])
+    n = np.array([1000, 1000, 1000, 1, 999])
     sd, kurtosis = np.array([0.0, 1, 1, math.nan, 1]), 1000 / KURTOSIS_FACTOR
-    m4 = np.array([0.0, kurtosis * 1.01, kurtosis * 0.99, math.nan, 1])
+    m4 = np.array([0.0, kurtosis * 1.01, kurtosis * 0.99, math.nan, 3])
     low, high = sd_interval(n, sd, m4)
     got = np.isnan(low).tolist()
     expected = [True, True, False, True, True]

@@ -15,10 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from mc.statistics.intervals import LEVEL, Exact, Floats, t_quantile_of
-
-MIN_REPLICATIONS: Final = 100
-"""With fewer, two slopes cost more than they are known to save."""
+from mc.statistics.intervals import LEVEL, MIN_REPLICATIONS, Exact, Floats, t_quantile_of
 
 MIN_REDUCTION: Final = 1.1
 """Below this the plain mean is as good, and simpler."""
