@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -186,7 +187,7 @@ def test_each_value_of_an_axis_is_a_question_of_its_own(sweep: Path) -> None:
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(
-    sweep: Path, options: dict[str, str], message: str
+    sweep: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(QuestionError) as error:
         mc.best(sweep, **({"metric": "dropped"} | options))
@@ -195,7 +196,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 def test_replications_in_which_a_value_is_undefined_are_left_out(tmp_path: Path) -> None:
     # so late a fault that not every replication has drained when the run ends
-    late = SWEEP.replace("fault_start = 100", "fault_start = 268")
+    late = SWEEP.replace("fault_start = 100", "fault_start = 282")
     folder = run(tmp_path, late)
     found = mc.best(folder, "drain", where=["scenario=long", "budget=none"])
     rows = mc.load(folder).replications.filter(pl.col("cell").is_in(found["cell"].implode()))
