@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mc.experiment import Claim, Relation
 from mc.model import COUNTERS, Cell
-from mc.statistics import METRICS, with_ratios
+from mc.statistics import METRICS, intervals, with_ratios
 
 OUTAGE: Final = Cell(fault_rounds=100)
 
@@ -21,11 +21,13 @@ def claim(
     cells: tuple[int, ...],
     metrics: tuple[str, ...] = ("calls",),
     value: float | tuple[float, float] | None = None,
-    **further: float,
+    *,
+    times: float = 1.0,
+    margin: float | None = None,
 ) -> Claim:
-    """State a claim, as the experiment file gives it; further are `times` and `margin`."""
+    """State a claim, as the experiment file gives it."""
     labels = tuple(f"cell {index}" for index in cells)
-    return Claim("a sentence", "default", metrics, relation, cells, labels, value, **further)
+    return Claim("a sentence", "default", metrics, relation, cells, labels, value, times, margin)
 
 
 def cell_frame(*cells: Cell, baseline: int = 0) -> pl.DataFrame:
@@ -84,3 +86,12 @@ def interval_of_share(n_holds: int, n: int, level: float = 0.95) -> tuple[float,
     method = "exact" if min(n_holds, n - n_holds) < 20 else "wilson"
     found = stats.binomtest(n_holds, n).proportion_ci(level, method)
     return float(found.low), float(found.high)
+
+
+def note_of(values: ArrayLike) -> str | None:
+    """Why the mean of these values has no interval; None where it has one."""
+    x = np.asarray(values, np.float64)
+    varies = len(x) > 1 and np.ptp(x) > 0
+    skewness = stats.skew(x - x.min()) if varies else np.nan
+    note: str | None = intervals.mean_notes(len(x), np.count_nonzero(x), skewness)[0]
+    return note
