@@ -87,6 +87,17 @@ def test_a_common_divisor_scales_the_intervals() -> None:
     assert scaled.candidate.tolist() == whole.candidate.tolist()
 
 
+@pytest.mark.parametrize("size", [1, 10**6])
+def test_whole_numbers_have_the_errors_of_doubles(size: int) -> None:
+    """Small ones by a product of matrices, huge ones and doubles pair by pair."""
+    numbers = size * paired([10, 11, 12, 40], 60, np.random.default_rng(13)).numbers
+    numbers[2] = numbers[1] + 7 * size
+    whole, doubles = find_best(Paired(numbers, 3.0)), find_best(Paired(numbers.astype(float), 3.0))
+    for got, expected in ((whole.low, doubles.low), (whole.high, doubles.high)):
+        assert got == pytest.approx(expected, rel=1e-12)
+    assert not whole.candidate[2]  # never varies: surely worse than the one before
+
+
 def test_cells_equal_in_every_replication_are_both_the_best() -> None:
     got = find_best(Paired(np.array([[3, 1, 2], [3, 1, 2], [4, 2, 3]])))
     assert got.candidate.tolist() == [True, True, False]

@@ -14,6 +14,7 @@ from scipy import stats
 from mc.statistics.intervals import (
     KURTOSIS_FACTOR,
     MIN_EITHER,
+    MIN_REPLICATIONS,
     SKEWNESS_FACTOR,
     Ratio,
     bonferroni_level,
@@ -188,16 +189,17 @@ def sums(x: list[int], y: list[int]) -> tuple[int, int, int, int, int, int]:
     return len(x), sum(x), sum(y), *products  # type: ignore[return-value]
 
 
-X, Y = [11, 12, 9, 10, 14, 10], [10, 11, 9, 10, 12, 8]
+TIMES = 50  # the smallest sample would have no interval
+X, Y = TIMES * [11, 12, 9, 10, 14, 10], TIMES * [10, 11, 9, 10, 12, 8]
 
 
 def test_a_ratio_of_means_has_the_error_of_its_residuals() -> None:
     got = ratio_of_means(*sums(X, Y))
-    estimate = Fraction(66, 60)
+    n, estimate = len(X), Fraction(66, 60)
     residuals = [x - estimate * y for x, y in zip(X, Y, strict=True)]
-    variance = sum(e * e for e in residuals) / (6 * 5) / Fraction(60, 6) ** 2
+    variance = sum(e * e for e in residuals) / (n * (n - 1)) / Fraction(60, 6) ** 2
     mcse = math.sqrt(variance)
-    half = stats.t.isf(0.025, 5) * mcse
+    half = stats.t.isf(0.025, n - 1) * mcse
     expected = (1.1, mcse, 1.1 - half, 1.1 + half)
     assert got == pytest.approx(expected, rel=ROUNDING)
     assert got.estimate == 66 / 60
@@ -205,7 +207,7 @@ def test_a_ratio_of_means_has_the_error_of_its_residuals() -> None:
 
 def test_a_relative_change_is_the_ratio_less_one_without_its_rounding() -> None:
     ratio, change = ratio_of_means(*sums(X, Y)), relative_change(*sums(X, Y))
-    assert change.estimate == 6 / 60
+    assert change.estimate == 6 / 60  # 66 / 60 - 1 is another double
     assert change.mcse == ratio.mcse
     assert change.high == pytest.approx(ratio.high - 1, rel=ROUNDING)
 
@@ -236,8 +238,17 @@ def test_a_ratio_without_a_denominator_or_a_spread_is_undefined() -> None:
 
 
 def test_pairs_in_proportion_have_a_ratio_without_error() -> None:
-    got = ratio_of_means(*sums([20, 22, 18], [10, 11, 9]))
+    got = ratio_of_means(*sums(TIMES * [20, 22, 18, 20], TIMES * [10, 11, 9, 10]))
     expected = Ratio(2.0, 0.0, 2.0, 2.0)
+    assert got == expected
+
+
+def test_a_ratio_of_few_pairs_has_an_error_but_no_interval() -> None:
+    n = MIN_REPLICATIONS
+    few, enough = ratio_of_means(*sums(X[: n - 1], Y[: n - 1])), ratio_of_means(*sums(X[:n], Y[:n]))
+    assert few.mcse > 0
+    got = [math.isnan(few.low), math.isnan(few.high), math.isnan(enough.low)]
+    expected = [True, True, False]
     assert got == expected
 
 

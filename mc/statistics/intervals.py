@@ -368,8 +368,8 @@ def ratio_of_means(
     Returns
     -------
     Ratio
-        All NaN without pairs or if y adds up to 0. No interval from one pair, or while the
-        denominator is known too badly.
+        All NaN without pairs or if y adds up to 0; no error from one pair. No interval from fewer
+        pairs than `MIN_REPLICATIONS`, or while the denominator is known too badly.
 
     Notes
     -----
@@ -385,7 +385,10 @@ def ratio_of_means(
     # doubles may round the sums to a residual below 0
     residual = max(sxx * sy * sy - 2 * sx * sy * sxy + sx * sx * syy, 0)
     mcse = math.sqrt(_quotient(scale * scale * n * residual, (n - 1) * sy**4))
-    if n * syy - sy * sy > (n - 1) * sy * sy * Fraction(MAX_DENOMINATOR_ERROR) ** 2:
+    if (
+        n < MIN_REPLICATIONS
+        or n * syy - sy * sy > (n - 1) * sy * sy * Fraction(MAX_DENOMINATOR_ERROR) ** 2
+    ):
         return Ratio(estimate, mcse)
     half_width = t_quantile_of(n - 1, level) * mcse
     return Ratio(estimate, mcse, estimate - half_width, estimate + half_width)
@@ -403,7 +406,8 @@ def relative_change(
 ) -> Ratio:
     """Estimate E[x] / E[y] - 1; parameters and conditions of `ratio_of_means`.
 
-    The sums are those of pairs, so that what x and y have in common cancels.
+    The sums are those of pairs, so that what x and y have in common cancels. Where the interval
+    of the mean of x - y has a note, this one deserves it, too.
     """
     found = ratio_of_means(n, sx, sy, sxx, sxy, syy, scale, level)
     if math.isnan(found.estimate):
