@@ -82,11 +82,12 @@ def _fail(message: str, code: int) -> NoReturn:
 def _faults() -> Iterator[None]:
     """Turn what the user can mend into a message and an exit code."""
     from mc.experiment import ExperimentError
+    from mc.runner import ClusterError
     from mc.store import FolderError
 
     try:
         yield
-    except (ExperimentError, FolderError) as error:
+    except (ExperimentError, FolderError, ClusterError) as error:
         _fail(str(error), 2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -232,6 +233,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Dask scheduler, tcp://host:8786, whose workers make the rows and write them "
+            "into the results folder, which all machines must share.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
 
@@ -249,7 +259,11 @@ def run(
             part = _part(shard, force)
             if part is not None and dry_run:
                 _fail("--shard and --dry-run exclude each other: a plan is of the whole run", 2)
-            options = {} if part is None else {"shard": part}
+            options: dict[str, Any] = {} if part is None else {"shard": part}
+            if scheduler is not None:
+                if part is not None or jobs is not None or dry_run:
+                    _fail("--scheduler goes without --jobs, --shard and --dry-run", 2)
+                options["scheduler"] = scheduler
             work(
                 file,
                 out,

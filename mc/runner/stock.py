@@ -10,7 +10,7 @@ from pathlib import Path
 from mc import store
 from mc.experiment import Experiment
 from mc.runner.tasks import Task, plan_blocks
-from mc.store import FolderError, Shard
+from mc.store import Shard
 
 Ranges = Mapping[tuple[int, int], Sequence[int]]
 """Cells by a range of replications: the first, and the one after the last."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -217,6 +217,8 @@ def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Tas
     return sorted(tasks, key=lambda task: task.start)
 
 
+_T = TypeVar("_T")
+
 Done = tuple[Task, "NDArray[np.int64]"]
 """A task and its counters, shape (R, C, N_COUNTERS)."""
 
@@ -310,43 +312,69 @@ def work(
     seed: int,
     jobs: int,
     save: Callable[[Task, NDArray[np.int64]], None],
-    progress: Callable[[int], None] = lambda n_rows: None,
 ) -> None:
-    """Do all tasks on `jobs` threads and hand each result to `save`, in this thread.
+    """Simulate all tasks on `jobs` threads and hand each result to `save`, in this thread.
+
+    Parameters
+    ----------
+    tasks, jobs
+        See `work_through`.
+    indices, seed
+        See `simulate_task`.
+    save : callable
+        Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
+    """
+
+    def make(task: Task, stop: threading.Event) -> tuple[list[Done], list[Task]]:
+        return simulate_task(task, indices, seed, stop, lambda n_rows: None)
+
+    def take(done: list[Done]) -> None:
+        for task, counters in done:
+            save(task, counters)
+
+    work_through(tasks, jobs, make, take)
+
+
+def work_through(
+    tasks: Sequence[Task],
+    jobs: int,
+    make: Callable[[Task, threading.Event], tuple[_T, list[Task]]],
+    take: Callable[[_T], None],
+) -> None:
+    """Do all tasks on `jobs` threads.
 
     A few tasks are under way at once, so memory does not grow with their number. On an interrupt
-    the threads end their call of the kernel and what they have is saved before it goes on; on an
-    error in `save` they end, too.
+    the threads end their call of the kernel and what they have is taken before it goes on; on an
+    error they end, too.
 
     Parameters
     ----------
     tasks : sequence of Task
         In the order in which they are begun.
-    indices, seed, progress
-        See `simulate_task`; `progress` is called from the threads.
     jobs : int
         Threads.
-    save : callable
-        Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
+    make : callable
+        Does a task in one of the threads, until the event is set; gives what it made, and what is
+        left of the task.
+    take : callable
+        Given what was made, in this thread.
     """
     stop = threading.Event()
     waiting = deque(tasks)
-    under_way: set[Future[tuple[list[Done], list[Task]]]] = set()
+    under_way: set[Future[tuple[_T, list[Task]]]] = set()
 
     def collect(timeout: float | None) -> None:
         for future in wait(under_way, timeout, FIRST_COMPLETED).done:
             under_way.remove(future)
-            done, rest = future.result()
+            made, rest = future.result()
             waiting.extendleft(reversed(rest))
-            for task, counters in done:
-                save(task, counters)
+            take(made)
 
     with ThreadPoolExecutor(jobs, thread_name_prefix="kernel") as pool:
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < 2 * jobs:
-                    task = waiting.popleft()
-                    under_way.add(pool.submit(simulate_task, task, indices, seed, stop, progress))
+                    under_way.add(pool.submit(make, waiting.popleft(), stop))
                 # the timeout keeps this thread open to Ctrl-C on every platform
                 collect(timeout=0.5)
         except KeyboardInterrupt:
