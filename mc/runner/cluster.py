@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -136,7 +137,8 @@ def work_on(
         while waiting and len(under_way) < TASKS_PER_THREAD * max(1, n_threads):
             task = waiting.popleft()
             payload = pickle.dumps((recipe, task, token))
-            future = client.submit(start, code_name(), payload, pure=False)
+            key = f"retrystorm-{uuid.uuid4().hex}"
+            future = client.submit(start, code_name(), payload, key=key, pure=False)
             under_way[future] = task
             finished.add(future)
 
