@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 import os
 import signal
@@ -263,6 +264,8 @@ def run(
             if scheduler is not None:
                 if part is not None or jobs is not None or dry_run:
                     _fail("--scheduler goes without --jobs, --shard and --dry-run", 2)
+                # Dask tells at length of each connection that is lost; what matters of it we say
+                logging.disable(logging.ERROR)
                 options["scheduler"] = scheduler
             work(
                 file,
