@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,6 +54,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Dask scheduler, tcp://host:8786, whose workers make the rows and write them "
+            "into the results folder, which all machines must share.",
+            show_default=False,
+        ),
+    ] = None,
     form: Format = "table",
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
@@ -71,7 +81,13 @@ def run(
             part = _part(shard, force)
             if part is not None and dry_run:
                 fail("--shard and --dry-run exclude each other: a plan is of the whole run", 2)
-            options = {} if part is None else {"shard": part}
+            options: dict[str, Any] = {} if part is None else {"shard": part}
+            if scheduler is not None:
+                if part is not None or jobs is not None or dry_run:
+                    fail("--scheduler goes without --jobs, --shard and --dry-run", 2)
+                # Dask tells at length of each connection that is lost; what matters of it we say
+                logging.disable(logging.ERROR)
+                options["scheduler"] = scheduler
             work(
                 file,
                 out,

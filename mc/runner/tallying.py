@@ -79,6 +79,10 @@ class TallyTask:
         return len(self.ids) * (self.stop - self.start)
 
 
+AnyTask = Task | TallyTask
+"""What is saved as one shard: rows, or what is kept in place of them."""
+
+
 def claim_key(claim: Claim) -> str:
     """Name what is counted of a claim: not its text."""
     counted = [claim.metrics, claim.relation, claim.cells, claim.value, claim.times, claim.margin]
@@ -108,6 +112,11 @@ class Tallying:
         """Prepare an experiment."""
         cells = experiments.cell_table(experiment).sort("cell")
         return cls(experiment, cells, {claim_key(claim): claim for claim in experiment.claims})
+
+    @property
+    def identities(self) -> dict[int, str]:
+        """`Cell.identity` of every cell."""
+        return {point.cell: point.parameters.identity for point in self.experiment.points}
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[TallyTask]:
         """Cut ranges into tasks of about one size; parameters as for `cut`.
@@ -331,19 +340,3 @@ class Tallying:
         )
         counted = tallies.histograms_of(table, lines, precision.metrics)
         return stages.are_precise(counted, lines, precision)
-
-
-def save(
-    folder: Any, task: TallyTask, tally: Tally, identities: Mapping[int, str], draws: str
-) -> None:
-    """Write a tally as a shard."""
-    store.write_shard(
-        folder,
-        tallies.histograms(tally),
-        task.ids,
-        [identities[number] for number in task.ids],
-        task.start,
-        task.stop,
-        draws,
-        tallies.sums(tally),
-    )
