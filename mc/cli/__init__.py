@@ -1,0 +1,58 @@
+"""The command line: parses, calls one function, prints. Data go to stdout, all else to stderr.
+
+One file per kind of command; what they share stands in `common`, tables in `printing`, numbers in
+words in `words`. A command is a function that is named in `COMMANDS`. What is heavy is imported
+where it is used: numba and polars would cost `--help` a second.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from mc.cli.reading import show, status, verify
+from mc.cli.running import merge, plan, run
+
+app = typer.Typer(
+    add_completion=True,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # a bug keeps its plain traceback
+    help="Rerun a retry-storm model for thousands of seeds at every point of a grid, and say of "
+    "each number how large it is, how sure that is, and whether a claim survives other seeds.",
+)
+
+COMMANDS = (run, merge, plan, show, status, verify)
+"""In the order in which the help lists them."""
+
+for _command in COMMANDS:
+    app.command()(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"retrystorm {version('retrystorm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+def main() -> None:
+    """Entry point of `retrystorm` and of `python -m mc`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where ± cannot be written, ? is better than none
+    app(prog_name="retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc")
