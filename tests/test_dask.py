@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -295,3 +296,24 @@ def test_python_refuses_jobs_and_shard_beside_a_scheduler(small: Path) -> None:
     for options in ({"jobs": 1}, {"shard": (1, 2)}):
         with pytest.raises(ValueError, match="scheduler goes without jobs and shard"):
             mc.run(small, scheduler="tcp://a:1", **options)
+
+
+def lost() -> Any:
+    return SimpleNamespace(status="cancelled")
+
+
+def killed() -> Any:
+    error = distributed.KilledWorker("key", SimpleNamespace(address="tcp://a:1"), 3)
+    return SimpleNamespace(status="error", exception=lambda: error)
+
+
+@pytest.mark.parametrize(
+    ("future", "message"),
+    [(lost, "the connection to it is lost"), (killed, "workers died again and again")],
+)
+def test_a_cluster_that_fails_on_the_way_can_be_mended(
+    future: Callable[[], Any], message: str
+) -> None:
+    """An `OSError`: the command line says that the same command goes on."""
+    with pytest.raises(OSError, match=f"scheduler tcp://a:1: {message}"):
+        cluster._outcome(Cluster("tcp://a:1", None), future())
