@@ -191,7 +191,7 @@ def test_a_task_of_a_run_that_is_not_seen_is_refused(
 
 def test_a_task_done_twice_leaves_one_shard(tmp_path: Path, task: Task) -> None:
     with store.held(tmp_path, lambda message: None) as token:
-        store.make_ready(tmp_path)
+        store.make_ready(tmp_path, "rows")
         payload = pickle.dumps((recipe_for(tmp_path), task, token))
         for _ in range(2):
             got = pickle.loads(worker.make_here(worker.code_name(), payload))
@@ -202,7 +202,7 @@ def test_a_task_done_twice_leaves_one_shard(tmp_path: Path, task: Task) -> None:
 
 def test_a_task_of_a_run_that_ends_meanwhile_writes_nothing(tmp_path: Path, task: Task) -> None:
     with store.held(tmp_path, lambda message: None) as token:
-        store.make_ready(tmp_path)
+        store.make_ready(tmp_path, "rows")
         run = worker._Run(tmp_path, token)
         assert not run.is_set()
     got = make_shards(

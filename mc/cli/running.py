@@ -107,14 +107,11 @@ def _run_and_print(file: Path, out: str | None, form: str, **options: Any) -> No
     from mc import runner
 
     with faults():
-        with progress() as told:
-            results = runner.run(
-                file,
-                out,
-                progress=told,
-                say=tell,
-                **options,
-            )
+        try:
+            with progress() as told:
+                results = runner.run(file, out, progress=told, say=tell, **options)
+        except runner.ClusterError as error:
+            fail(str(error), 2)
         if "shard" not in options:
             print_results(results, form)
 
