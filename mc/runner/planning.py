@@ -21,13 +21,13 @@ from mc.experiment import Experiment
 from mc.runner.folder import _continue, _is_finished, results_folder
 from mc.runner.growing import kernel_indices, rows_of
 from mc.runner.stock import as_tasks, take_stock
-from mc.runner.tasks import Block, Task, cut, n_threads, simulate_block
+from mc.runner.tasks import Task, cut, n_threads, plan_blocks, simulate_block
 from mc.store import Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CALIBRATION_SECONDS: Final = 0.3
+CALIBRATION_SECONDS: Final = 0.2
 """How long rows are made to see how long they take."""
 
 _PIECE_SECONDS: Final = 0.01
@@ -293,7 +293,9 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     picked = sorted({chosen[place % len(chosen)] for place in places})
     n_cells = len(picked)
     stop = min(stop, start + max(1, _SAMPLE_ROWS // n_cells))
-    blocks = [_alone(experiment, number) for number in picked]
+    few = _only(experiment, picked)
+    alone = {point.cell: point.parameters for point in few.points}
+    blocks = plan_blocks(alone, experiment.generator)
     counters = np.concatenate(
         [simulate_block(block, indices[start:stop], experiment.seed) for block in blocks], axis=1
     )
@@ -303,8 +305,14 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     # as many cells and rows of each as are summarised at once, or fewer
     n = min(experiment.replications, _TABLE_ROWS)
     k = max(2, min(len(experiment.points), _TABLE_ROWS // n))
-    table = experiments.cell_table(_only(experiment, picked))
-    many = pl.concat([_stretched(rows, table["cell"][i % n_cells], i, n) for i in range(k)])
+    table = experiments.cell_table(few)
+    # the cells and their rows in turn, under other names, until there are enough
+    size = stop - start
+    turn = np.arange(k)[:, np.newaxis] % n_cells * size + np.arange(n) % size
+    many = rows[turn.ravel()].with_columns(
+        cell=pl.Series(np.repeat(np.arange(k, dtype=np.int32), n)),
+        replication=pl.Series(np.tile(np.arange(n), k)),
+    )
     cells = table[[i % n_cells for i in range(k)]].with_columns(
         cell=pl.int_range(k, dtype=pl.Int32), baseline=pl.lit(0, pl.Int32)
     )
@@ -338,21 +346,8 @@ def _shard_and_row_bytes(rows: pl.DataFrame, start: int, stop: int) -> tuple[flo
     return max(0.0, few - row_bytes * half.height), row_bytes
 
 
-def _alone(experiment: Experiment, number: int) -> Block:
-    point = next(point for point in experiment.points if point.cell == number)
-    return Block((number,), (point.parameters,), experiment.generator)
-
-
 def _only(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
     """The experiment with some of its cells, each its own baseline."""
-    points = tuple(point for point in experiment.points if point.cell in set(numbers))
+    wanted = set(numbers)
+    points = tuple(point for point in experiment.points if point.cell in wanted)
     return replace(experiment, points=points, baselines=tuple(point.cell for point in points))
-
-
-def _stretched(rows: pl.DataFrame, number: int, name: int, n: int) -> pl.DataFrame:
-    """The rows of one cell, repeated until there are n, under another name."""
-    some = rows.filter(pl.col("cell") == number)
-    some = some[[i % some.height for i in range(n)]]
-    return some.with_columns(
-        cell=pl.lit(name, pl.Int32), replication=pl.int_range(n, dtype=pl.Int64)
-    )
