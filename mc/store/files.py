@@ -38,6 +38,11 @@ def write(folder: Path, name: str, content: bytes) -> None:
         Where the file belongs in it.
     content : bytes
         All of the file.
+
+    Raises
+    ------
+    OSError
+        The file, by its name, could not be written, and is as it was before.
     """
     temporary = partial(folder)
     try:
@@ -47,6 +52,8 @@ def write(folder: Path, name: str, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, folder / name)
         _sync_names((folder / name).parent)
+    except OSError as error:  # of a full disk it does not say where
+        raise OSError(error.errno, error.strerror, str(folder / name)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
