@@ -838,7 +838,7 @@ def change_a_value(path: Path) -> None:
     frame = pl.DataFrame(table).with_columns(
         calls=pl.when(pl.int_range(pl.len()) == 3).then(77).otherwise("calls").cast(pl.Int64)
     )
-    changed = frame.to_arrow().replace_schema_metadata(table.schema.metadata)
+    changed = frame.to_arrow().replace_schema_metadata(pq.read_metadata(path).metadata)
     pq.write_table(changed, path)
 
 

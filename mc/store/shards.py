@@ -107,7 +107,7 @@ def write_shard(
 
 def shard_bytes(rows: pl.DataFrame, footer: Mapping[str, Any]) -> bytes:
     """Code the rows of some cells for the replications `start` .. `stop` - 1 of the footer."""
-    table = rows.to_arrow().replace_schema_metadata({_FOOTER_KEY: json.dumps(footer).encode()})
+    table = rows.to_arrow()
     n = footer["stop"] - footer["start"]
     return parquet(
         table,
@@ -116,6 +116,9 @@ def shard_bytes(rows: pl.DataFrame, footer: Mapping[str, Any]) -> bytes:
         # Counters of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.
         column_encoding=dict.fromkeys(table.column_names, "DELTA_BINARY_PACKED"),
+        # beside the schema and not in it, of which pyarrow keeps two: with many cells the footer
+        # is as long as the rows
+        footer={_FOOTER_KEY: json.dumps(footer).encode()},
     )
 
 
