@@ -265,6 +265,13 @@ def test_files_are_plain_and_compressed(finished: Path) -> None:
                 assert got == "ZSTD", path
 
 
+def test_a_shard_says_once_which_cells_it_has(finished: Path) -> None:
+    """A second copy, in the schema that pyarrow adds, would be half of a shard of many cells."""
+    for path in (finished / "replications").iterdir():
+        assert b"retrystorm" in pq.read_metadata(path).metadata
+        assert b"retrystorm" not in (pq.read_schema(path).metadata or {})
+
+
 def test_rows_are_sorted_and_each_is_there_once(finished: Path) -> None:
     found = []
     for path in (finished / "replications").iterdir():
