@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,11 @@ def write(folder: Path, name: str, content: bytes) -> None:
         Where the file belongs in it.
     content : bytes
         All of the file.
+
+    Raises
+    ------
+    OSError
+        The file, by its name, could not be written, and is as it was before.
     """
     if is_remote(folder):
         (folder / name).write_bytes(content)  # an object appears whole
@@ -50,6 +56,8 @@ def write(folder: Path, name: str, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, folder / name)
         _sync_names((folder / name).parent)
+    except OSError as error:  # of a full disk it does not say where
+        raise OSError(error.errno, error.strerror, str(folder / name)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -96,18 +104,24 @@ def table_file(name: str) -> str:
     return f"{name}.parquet"
 
 
-def parquet(table: pa.Table, row_group_size: int, **options: Any) -> bytes:
-    """Code a table as every reader of Parquet understands it."""
+def parquet(
+    table: pa.Table,
+    row_group_size: int,
+    footer: Mapping[bytes, bytes] | None = None,
+    **options: Any,
+) -> bytes:
+    """Code a table as every reader of Parquet understands it, with what the file says of itself."""
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
         use_dictionary=False,
         write_page_checksum=True,
-        row_group_size=row_group_size,
         **options,
-    )
+    ) as writer:
+        writer.write_table(table, row_group_size)
+        writer.add_key_value_metadata(footer or {})
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
