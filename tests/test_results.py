@@ -160,7 +160,9 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
     }
     | floats("share share_low share_high share_together_low share_together_high")
     | floats("mean_difference mcse ci_low ci_high together_low together_high margin")
-    | {"note": STRING, "on_average": STRING, "verdict": STRING},
+    | {"note": STRING, "on_average": STRING, "verdict": STRING}
+    | {"lesson_n": pl.Int64()}
+    | floats("lesson_share lesson_low lesson_high lesson_mean_difference lesson_mcse"),
 }
 
 
