@@ -159,7 +159,9 @@ def joint_sums(columns: Sequence[NDArray[np.int64]], known: NDArray[np.bool_]) -
         largest.append(max(int(near.max()), -int(near.min())))
         moved.append(near)
     sums = [
-        near.sum(axis=1).astype(object) if most * n_rows < 2**63 else near.astype(object).sum(axis=1)
+        near.sum(axis=1).astype(object)
+        if most * n_rows < 2**63
+        else near.astype(object).sum(axis=1)
         for near, most in zip(moved, largest, strict=True)
     ]
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
