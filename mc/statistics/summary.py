@@ -105,7 +105,7 @@ SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
         "adjusted_mean": (
             OF_METRIC,
             "mean with traffic as control variate (its expectation is known); NULL where that "
-            "does not help",
+            "does not help, and where the metric is undefined in some replications",
         ),
         "adjusted_mcse": (OF_METRIC, "standard error of the adjusted mean"),
     }
@@ -238,10 +238,11 @@ def summary(
         See `summarise`.
     """
     expected = _expected_traffic(cells) if controlled else None
+    n_rows = counted(METRICS[TRAFFIC[0]]).histogram.n  # never undefined
     found = []
     for metric in METRICS.values():
         counts = counted(metric)
-        columns = _estimates(metric, cells, counts, expected)
+        columns = _estimates(metric, counts, expected, n_rows)
         figures = {f.cell: f for f in published if f.metric == metric.name}
         found.append(columns | _published(cells["cell"].to_list(), counts.histogram, figures))
     return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, found)
@@ -255,9 +256,9 @@ def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
 
 def _estimates(
     metric: Metric,
-    cells: pl.DataFrame,
     counts: MetricCounts,
     expected: Sequence[tuple[Fraction, Fraction]] | None,
+    n_rows: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
     """Columns of the summary of one metric, K values each, NaN for NULL."""
     counted = counts.histogram
@@ -271,7 +272,9 @@ def _estimates(
     half_width = intervals.t_half_width(n, found["mcse"])
     wanted = RELATIVE_WANTED * np.abs(found["mean"])
     found["n_needed"] = intervals.replications_needed(n, half_width, wanted)
-    found |= _adjusted(metric, counts, expected, np.flatnonzero(without(note)))
+    # where a metric is undefined the traffic may be unlike: what is left has another expectation
+    given = np.flatnonzero(without(note) & (n == n_rows))
+    found |= _adjusted(metric, counts, expected, given)
     return found | _ratio_of_means(counts)
 
 
