@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mc.model import Cell
-    from mc.runner import Plan, Verification, merge, plan, run, simulate, verify
+    from mc.runner import Plan, Verification, merge, plan, run, simulate, trace, verify
     from mc.store import Results, Status, load, status
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "run",
     "simulate",
     "status",
+    "trace",
     "verify",
 ]
 
@@ -50,6 +51,7 @@ _HOMES = {
     "run": "mc.runner",
     "simulate": "mc.runner",
     "status": "mc.store",
+    "trace": "mc.runner",
     "verify": "mc.runner",
 }
 
