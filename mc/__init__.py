@@ -5,7 +5,8 @@
 
 The rooms of the package; each imports only from rooms with a smaller number:
 
-    5  cli          typer: parses, calls one function, prints
+    6  cli          typer: parses, calls one function, prints
+    5  reports      figures and report.html from a results folder
     4  runner       experiment -> tasks -> kernel -> shards
     3  store        the results folder: schema, shards, manifest, reading back
     3  statistics   rows -> estimates, intervals, comparisons, claims
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mc.model import Cell
+    from mc.reports import report
     from mc.runner import Plan, Verification, merge, plan, run, simulate, trace, verify
     from mc.store import Results, Status, load, status
 
@@ -32,6 +34,7 @@ __all__ = [
     "load",
     "merge",
     "plan",
+    "report",
     "run",
     "simulate",
     "status",
@@ -48,6 +51,7 @@ _HOMES = {
     "load": "mc.store",
     "merge": "mc.runner",
     "plan": "mc.runner",
+    "report": "mc.reports",
     "run": "mc.runner",
     "simulate": "mc.runner",
     "status": "mc.store",

@@ -20,7 +20,8 @@ ROOMS: Final = {
     "statistics": 3,
     "store": 3,
     "runner": 4,
-    "cli": 5,
+    "reports": 5,
+    "cli": 6,
 }
 
 # the face of the package and `python -m mc` are no rooms

@@ -23,6 +23,7 @@ from mc.store.files import (
     FolderError,
     table_bytes,
     table_file,
+    write,
     write_table,
 )
 from mc.store.lock import Holder, held
@@ -81,6 +82,7 @@ __all__ = [
     "table_bytes",
     "table_file",
     "tables_are_whole",
+    "write",
     "write_manifest",
     "write_shard",
     "write_table",

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
-from mc.report.style import (
+from mc.reports.style import (
     INK,
     LINES,
     MARKERS,
@@ -25,7 +25,7 @@ from mc.report.style import (
     plain_numbers,
     wrapped,
 )
-from mc.report.view import Axis, View, metric_title, parameter_title, value_text
+from mc.reports.view import Axis, View, metric_title, parameter_title, value_text
 from mc.statistics import format_estimate
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _map(
                 continue
             mean, error = format_estimate(means[i, j], view.half_width(cell, metric))
             light = norm(means[i, j]) > 0.5
-            panel.text(
+            text = panel.text(
                 j,
                 i,
                 f"{_short(mean)}\n±{error}" if error else _short(mean),
@@ -237,6 +237,7 @@ def _map(
                 linespacing=1.1,
                 color=ON_LIGHT if light else ON_DARK,
             )
+            text.set_in_layout(False)  # inside the panel anyway; to measure it takes long
 
 
 def _short(text: str) -> str:

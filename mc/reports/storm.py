@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import Cell
-from mc.report.style import (
+from mc.reports.style import (
     INK,
     LINES,
     MUTED,
@@ -23,7 +23,7 @@ from mc.report.style import (
     number,
     wrapped,
 )
-from mc.report.view import View
+from mc.reports.view import View
 from mc.runner import rounds_of
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
             edges, _closed(line["median"]), where="post", color=color, linewidth=1.6, label="median"
         )
         _capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
-        panel.set_title(wrapped(view.lines[number]["label"], 48 if n_columns == 2 else 90))
+        panel.set_title(wrapped(view.lines[number]["label"], 40 if n_columns == 2 else 84))
     for panel in panels[: len(chosen)][-n_columns:]:
         panel.set_xlabel(_time_label(view.parameters(chosen[0])))
         panel.tick_params(labelbottom=True)

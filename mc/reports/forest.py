@@ -9,8 +9,8 @@ import polars as pl
 from matplotlib.ticker import FuncFormatter
 
 from mc.model import MEANINGS
-from mc.report.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, number, wrapped
-from mc.report.view import half_width
+from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, number, wrapped
+from mc.reports.view import half_width
 from mc.statistics import (
     DEPENDS,
     FAILS,
@@ -34,7 +34,7 @@ _VERDICTS: Final = {
     None: (MUTED, "."),
 }
 
-_CHARACTERS: Final = 44
+_CHARACTERS: Final = 40
 _LINEAR: Final = 5.0
 """Standard errors up to which the axis of differences is linear."""
 
@@ -56,8 +56,8 @@ def draw_claims(claims: pl.DataFrame) -> Figure:
     lines = claims.head(MOST_CLAIMS).to_dicts()
     texts = [wrapped(line["text"], _CHARACTERS) for line in lines]
     heights = [max(2, text.count("\n") + 1) for text in texts]
-    figure = new_figure(WIDTH + 1.4, 1.15 + 0.165 * sum(heights))
-    shares, differences = figure.subplots(1, 2, sharey=True, width_ratios=[1, 1.25])
+    figure = new_figure(WIDTH + 2.2, 1.15 + 0.165 * sum(heights))
+    shares, differences = figure.subplots(1, 2, sharey=True, width_ratios=[1, 1.1])
     places, at = [], 0.0
     for height in heights:
         places.append(at + height / 2)
@@ -104,14 +104,14 @@ def _shares(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> No
         panel.axvline(100 * share, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
     panel.set_xlim(-2, 102)
     panel.set_xticks([0, 25, 50, 75, 100])
-    panel.set_xlabel("holds in % of the replications")
+    panel.set_xlabel("holds, % of replications")
 
 
 def _differences(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> None:
     """Mean difference in units of its standard error; its own unit stands beside it."""
     errors = [_in_errors(line) for line in lines]
     most = max([abs(x) for x in errors if x is not None], default=0.0)
-    reach = max(2 * _LINEAR, 1.6 * most)
+    reach = max(2 * _LINEAR, 4 * most)
     panel.axvspan(-1.96, 1.96, color=SHADE, linewidth=0, zorder=0)
     panel.axvline(0, color=INK, linewidth=0.8)
     for line, place, x in zip(lines, places, errors, strict=True):
@@ -130,7 +130,11 @@ def _differences(panel: Axes, lines: list[dict[str, Any]], places: list[float]) 
     panel.set_xticks([*(-x for x in reversed(kept)), 0, *kept])
     panel.minorticks_off()
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: number(x)))
-    panel.set_xlabel("mean of left − right, in standard errors\n(95 % interval; symmetric log scale)")
+    panel.set_xlabel("left − right, in standard errors")
+    panel.annotate(
+        "mean of left − right", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=8,
+        fontweight="bold",
+    )  # fmt: skip
 
 
 def _in_errors(line: dict[str, Any]) -> float | None:
