@@ -13,8 +13,8 @@ from mc.reports.style import number
 from mc.reports.view import NAMES, View, half_width
 from mc.statistics import DEPENDS, FAILS, HOLDS, format_estimate
 
-_MOST_CLAIMS: Final = 6
-"""Claims of one verdict that are told."""
+_MOST_CLAIMS: Final = {HOLDS: 3, FAILS: 6, DEPENDS: 6}
+"""Claims of each verdict that are told: what fails is news."""
 
 
 @dataclass(frozen=True)
@@ -103,33 +103,37 @@ def _claims(view: View) -> Iterator[Paragraph]:
         some = claims.filter(pl.col("verdict") == verdict).to_dicts()
         if not some:
             continue
-        rest = len(some) - _MOST_CLAIMS
-        more = f"The first {_MOST_CLAIMS} of {len(some)}; the table has all." if rest > 0 else ""
-        yield Paragraph(head, more, tuple(_claim(view, line) for line in some[:_MOST_CLAIMS]))
+        most = _MOST_CLAIMS[verdict]
+        more = f"The first {most} of {len(some)}; the table has all." if len(some) > most else ""
+        yield Paragraph(head, more, tuple(_claim(view, line) for line in some[:most]))
 
 
 def _claim(view: View, line: dict[str, Any]) -> str:
     """One claim with its share and the difference behind it."""
-    where = f" ({line['scenario']})" if len(view.scenarios) > 1 else ""
-    text = f"“{line['text']}”{where}: true in {_percent(line['share'])} of {line['n']:,} replications"
+    where = f", {line['scenario']}" if len(view.scenarios) > 1 else ""
+    text = f"“{line['text']}”{where}: true in {_percent(line['share'])} %"
     if line["share_low"] is not None:
-        low, high = (_percent(line[end]).removesuffix(" %") for end in ("share_low", "share_high"))
-        text += f" (95 % interval {low} to {high} %)"
+        text += f" ({_percent(line['share_low'])} to {_percent(line['share_high'])})"
+    text += " of the replications"
     if line["mean_difference"] is not None:
         unit = MEANINGS[line["link_metric"]][0]
-        difference = with_error(line["mean_difference"], half_width(line), unit)
-        text += f"; {line['left']} − {line['right']}: {difference} on average"
+        difference = _told(line["mean_difference"], half_width(line), unit)
+        text += f"; on average {line['left']} − {line['right']} is {difference}"
     return f"{text}."
 
 
 def _percent(share: float) -> str:
-    """A share in percent; never 0 or 100 unless it is."""
-    text = f"{100 * share:.1f}"
-    if text == "100.0" and share < 1:
-        return "more than 99.9 %"
-    if text == "0.0" and share > 0:
-        return "less than 0.1 %"
-    return f"{float(text):g} %"
+    """A share in percent: as many digits as tell it from 0 and from 100."""
+    for decimals in (1, 2, 3):
+        text = f"{100 * share:.{decimals}f}"
+        if share in (0, 1) or float(text) not in (0, 100):
+            break
+    return f"{float(text):g}"
+
+
+def _told(mean: float | None, error: float | None, unit: str) -> str:
+    """An estimate in a sentence; what never varies is exact."""
+    return with_error(mean, error, unit) if error != 0 else f"exactly {with_error(mean, None, unit)}"
 
 
 # --- a scenario ----------------------------------------------------------------------------------
@@ -142,14 +146,14 @@ def _scenario(view: View, scenario: str) -> Paragraph:
     head = scenario if len(view.scenarios) > 1 or scenario != "default" else "Result"
     if len(cells) == 1:
         parts = [
-            f"{NAMES[metric]} {with_error(*_estimate(view, cells[0], metric))}"
+            f"{NAMES[metric]} {_told(*_estimate(view, cells[0], metric))}"
             for metric in (strain, "times_usual", "multiplier", "peak", "dropped")
             if view.mean(cells[0], metric) is not None
         ]
         return Paragraph(head, f"On average: {', '.join(parts)}.")
     sentences = [
-        _extremes(view, cells, strain, f"The {NAMES[strain]} is", "lowest", "highest"),
-        _extremes(view, cells, "dropped", "Requests dropped are", "fewest", "most"),
+        _extremes(view, cells, strain, f"Lowest mean {NAMES[strain]}", "highest"),
+        _extremes(view, cells, "dropped", "Fewest requests dropped", "most"),
         _against_baseline(view, cells, strain),
     ]
     return Paragraph(head, " ".join(filter(None, sentences)))
@@ -160,7 +164,7 @@ def _estimate(view: View, cell: int, metric: str) -> tuple[float | None, float |
 
 
 def _extremes(
-    view: View, cells: Sequence[int], metric: str, begin: str, low_word: str, high_word: str
+    view: View, cells: Sequence[int], metric: str, lowest_words: str, highest_word: str
 ) -> str:
     """Name the cells with the smallest and the largest mean, and who cannot be told from them."""
     known = [cell for cell in cells if view.mean(cell, metric) is not None]
@@ -169,16 +173,18 @@ def _extremes(
     ordered = sorted(known, key=lambda cell: view.mean(cell, metric) or 0.0)
     lowest, highest = ordered[0], ordered[-1]
     if view.mean(lowest, metric) == view.mean(highest, metric):
-        return f"{begin} {with_error(*_estimate(view, lowest, metric))} in every cell."
+        same = with_error(*_estimate(view, lowest, metric))
+        return f"{lowest_words.split(maxsplit=1)[1].capitalize()}: {same}, the same in every cell."
     low, high = (
-        f"{with_error(*_estimate(view, cell, metric))} with {view.lines[cell]['label']}"
+        f"{_told(*_estimate(view, cell, metric))}, {view.lines[cell]['label']}"
         f"{_alike(view, cell, known, metric)}"
         for cell in (lowest, highest)
     )
-    text = f"{begin} {low_word}, {low}, and {high_word}, {high}"
     small, large = view.mean(lowest, metric), view.mean(highest, metric)
-    ratio = f": {number(large / small)} times as much" if small and large else ""
-    return f"{text}{ratio if metric != 'dropped' else ''}."
+    ratio = f", {number(large / small)} times as much" if small and large else ""
+    return (
+        f"{lowest_words}: {low}; {highest_word}: {high}{ratio if metric != 'dropped' else ''}."
+    )
 
 
 def _alike(view: View, cell: int, cells: Sequence[int], metric: str) -> str:
@@ -195,7 +201,7 @@ def _alike(view: View, cell: int, cells: Sequence[int], metric: str) -> str:
     )
     if n == 0:
         return ""
-    return f" ({_count(n, 'further cell')} with {'an overlapping interval' if n == 1 else 'overlapping intervals'})"
+    return f" (and {_count(n, 'cell')} whose interval{'s overlap' if n > 1 else ' overlaps'})"
 
 
 def _against_baseline(view: View, cells: Sequence[int], metric: str) -> str:
@@ -215,8 +221,8 @@ def _against_baseline(view: View, cells: Sequence[int], metric: str) -> str:
     labels = [view.lines[most[name]]["label"] for name in ("cell", "baseline")]
     sign = "+" if most["mean_difference"] > 0 else ""
     return (
-        f"Paired by replication, the largest difference from a baseline is that of {labels[0]} "
-        f"from {labels[1]}: {sign}{difference}, {more} in {_percent(share)} of the replications."
+        f"Largest difference from the baseline, paired by replication: {labels[0]} against "
+        f"{labels[1]}, {sign}{difference}, {more} in {_percent(share)} % of the replications."
     )
 
 
