@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from mc.cli.reading import show, status, verify
+from mc.cli.reporting import report, trace
 from mc.cli.running import merge, plan, run
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
     "each number how large it is, how sure that is, and whether a claim survives other seeds.",
 )
 
-COMMANDS = (run, merge, plan, show, status, verify)
+COMMANDS = (run, merge, plan, show, report, trace, status, verify)
 """In the order in which the help lists them."""
 
 for _command in COMMANDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ from mc.cli.common import (
     progress,
 )
 from mc.cli.printing import print_results
+from mc.cli.reporting import NoReport, draw_after
 from mc.cli.words import in_words, labelled, size
 
 if TYPE_CHECKING:
@@ -53,17 +55,19 @@ def run(
             show_default=False,
         ),
     ] = None,
+    no_report: NoReport = False,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
 
     Every cell of FILE is simulated for all replications; rows, summary, comparisons and claims
     are written to the results folder as Parquet. The same command continues a run that was
-    stopped, and does nothing but print if it is finished.
+    stopped, and does nothing but print if it is finished. At the end report.html is written, with
+    figures (see `report`).
 
     If FILE has a [precision] in place of replications, these grow in stages until the numbers
     are known as precisely as asked; with --shard each call does the current stage.
     """
-    work = _plan_and_print if dry_run else _run_and_print
+    work = _plan_and_print if dry_run else partial(_run_and_print, no_report=no_report)
     try:
         with on_signals(interrupt):
             import_all()
@@ -85,7 +89,7 @@ def run(
         fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
 
 
-def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
+def _run_and_print(file: Path, out: Path | None, *, no_report: bool, **options: Any) -> None:
     from mc import runner
 
     with faults():
@@ -99,6 +103,8 @@ def _run_and_print(file: Path, out: Path | None, **options: Any) -> None:
             )
         if "shard" not in options:
             print_results(results)
+            if not no_report:
+                draw_after(results)
 
 
 def _part(text: str | None, force: bool) -> tuple[int, int] | None:
@@ -119,6 +125,7 @@ def merge(
     replications: Replications = None,
     seed: Seed = None,
     settings: Settings = None,
+    no_report: NoReport = False,
 ) -> None:
     """Finish a run that was done in parts, by run --shard, and print its results.
 
@@ -140,6 +147,8 @@ def merge(
                     say=lambda message: typer.echo(message, err=True),
                 )
                 print_results(results)
+                if not no_report:
+                    draw_after(results)
     except KeyboardInterrupt:
         fail("stopped; the same command starts again", INTERRUPTED)
 

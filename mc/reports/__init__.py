@@ -11,7 +11,9 @@ them there are, with their texts), `answer`, `tables`, `page` (the page around t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +22,10 @@ from mc import store
 if TYPE_CHECKING:
     import polars as pl
 
-    from mc.model import Cell
+    from mc.experiment import Point
     from mc.store import Results
 
-__all__ = ["PAGE", "draw_trace", "report"]
+__all__ = ["PAGE", "draw_trace", "is_current", "report"]
 
 PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
@@ -53,7 +55,7 @@ def report(folder: str | Path | Results) -> Path:
     replications.
     """
     results = folder if isinstance(folder, store.Results) else store.load(folder)
-    import polars as pl
+    import polars as pl  # these take a second
 
     from mc.reports.page import page
     from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
@@ -67,27 +69,41 @@ def report(folder: str | Path | Results) -> Path:
     for name, parts in ((STORM_DATA, storms), (SPREAD_DATA, spreads)):
         if parts:
             files[name] = store.table_bytes(pl.concat(parts.values()))
-    files[PAGE] = page(view, drawn).encode()  # last: it links to the others
-    (results.folder / _FIGURES).mkdir(exist_ok=True)
-    for path in (results.folder / _FIGURES).iterdir():
-        if path.suffix in (".svg", ".png", ".parquet") and f"{_FIGURES}/{path.name}" not in files:
-            path.unlink()  # of an earlier report
+    files[PAGE] = page(view, drawn, _mark(results)).encode()  # last: it links to the others
     for name, content in files.items():
         store.write(results.folder, name, content)
+    for path in (results.folder / _FIGURES).iterdir():
+        of_a_report = path.name.endswith((".svg", ".png", ".parquet"))
+        if of_a_report and f"{_FIGURES}/{path.name}" not in files:
+            path.unlink()  # of an earlier one
     return results.folder / PAGE
 
 
-def draw_trace(
-    rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
-) -> tuple[str, bytes]:
-    """Draw one replication of some cells, see `mc.trace`.
+def is_current(results: Results) -> bool:
+    """Whether there is a page of just these results."""
+    try:
+        return _mark(results).encode() in (results.folder / PAGE).read_bytes()
+    except OSError:
+        return False
+
+
+def _mark(results: Results) -> str:
+    """What tells these results, in the version of this program, from all others."""
+    manifest = results.manifest
+    tables = "".join(manifest["tables"].values())
+    told = json.dumps([manifest["experiment"], tables, manifest["title"], manifest["versions"]])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, bytes]:
+    """Draw one replication of some cells, see `mc.runner.trace_points`.
 
     Parameters
     ----------
     rounds : polars.DataFrame
-        As `mc.trace` gives it, one replication of each cell.
-    cells, labels : mapping
-        By the number of the cell: what it is, and what it is called.
+        As `trace_points` gives it, one replication of each cell.
+    points : sequence of Point
+        The cells.
 
     Returns
     -------
@@ -96,6 +112,13 @@ def draw_trace(
     """
     from mc.reports import storm
     from mc.reports.style import style, written
+    from mc.reports.view import value_text
 
+    cells = {point.cell: point.parameters for point in points}
+    labels = {}
+    for point in points:
+        names = [name for name in (point.scenario, point.policy) if name != "default"]
+        names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
+        labels[point.cell] = ", ".join(names) or "default"
     with style():
         return written(storm.draw_trace(rounds, cells, labels))

@@ -11,14 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from mc.model import MEANINGS
 from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, number, wrapped
 from mc.reports.view import half_width
-from mc.statistics import (
-    DEPENDS,
-    FAILS,
-    HOLDS,
-    SHARE_FAILS,
-    SHARE_HOLDS,
-    format_estimate,
-)
+from mc.statistics import DEPENDS, FAILS, HOLDS, format_estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,8 +93,8 @@ def _shares(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> No
             clip_on=False,
             zorder=3,
         )
-    for share in (SHARE_FAILS, SHARE_HOLDS):
-        panel.axvline(100 * share, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+    for percent in (5, 95):  # where a claim begins to fail, and to hold
+        panel.axvline(percent, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
     panel.set_xlim(-2, 102)
     panel.set_xticks([0, 25, 50, 75, 100])
     panel.set_xlabel("holds, % of replications")

@@ -30,7 +30,7 @@ class _Section:
         return self.title.lower().replace(" ", "-")
 
 
-def page(view: View, pictures: Sequence[Picture]) -> str:
+def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
     """Write report.html.
 
     Parameters
@@ -39,6 +39,8 @@ def page(view: View, pictures: Sequence[Picture]) -> str:
         The results.
     pictures : sequence of Picture
         All figures, in the order in which they are shown.
+    mark : str
+        Written into the page: what it was made from.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mc", "reports"),
@@ -48,6 +50,7 @@ def page(view: View, pictures: Sequence[Picture]) -> str:
     )
     return environment.get_template("page.html").render(
         title=view.results.manifest["title"],
+        mark=mark,
         size=size(view),
         answer=answer(view),
         sections=_sections(pictures),

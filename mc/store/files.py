@@ -45,6 +45,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        (folder / name).parent.mkdir(exist_ok=True)
         os.replace(temporary, folder / name)
         _sync_names((folder / name).parent)
     finally:
