@@ -119,6 +119,6 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     for point in points:
         names = [name for name in (point.scenario, point.policy) if name != "default"]
         names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
-        labels[point.cell] = ", ".join(names) or "default"
+        labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
     with style():
         return written(storm.draw_trace(rounds, cells, labels))

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _POINTS: Final = 160
 """Points of a curve, at most: what a panel can show."""
 
+_POINTS_ALONE: Final = 400
+"""The same in a panel as wide as the figure: of one replication single rounds shall be seen."""
+
 _ROUNDS_AT_ONCE: Final = 4_000_000
 """Rounds that are in memory together: 64 MB."""
 
@@ -81,7 +84,7 @@ def fault(cell: Cell) -> tuple[int, int] | None:
     return (start, stop) if start < stop else None
 
 
-def stretch(cells: Sequence[Cell], drain: float) -> Stretch:
+def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch:
     """Choose what to show: the fault window with what leads to it and the recovery.
 
     Parameters
@@ -90,6 +93,8 @@ def stretch(cells: Sequence[Cell], drain: float) -> Stretch:
         Of one figure.
     drain : float
         Rounds after the window that the recovery takes.
+    most : int
+        Steps.
     """
     n_rounds = min(cell.rounds for cell in cells)
     windows = [window for window in map(fault, cells) if window is not None]
@@ -99,7 +104,7 @@ def stretch(cells: Sequence[Cell], drain: float) -> Stretch:
         length = last - first
         start = max(0, first - max(length // 4, 10))
         stop = min(n_rounds, last + int(min(max(1.3 * drain, length / 2, 20), 3 * length + 200)))
-    step = max(1, -(-(stop - start) // _POINTS))
+    step = max(1, -(-(stop - start) // most))
     start += (first - start) % step  # a step begins with the fault
     return Stretch(start, max(1, (stop - start) // step), step)
 
@@ -188,7 +193,8 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
         edges = Stretch(line["round"][0], n_steps, line["rounds"][0]).seconds(cell)
         _shade(panel, cell)
         color = SERIES[i % len(SERIES)]
-        if line["replications"][0] > 1:
+        several = line["replications"][0] > 1
+        if several:
             for low, high, alpha, label in (
                 ("low_95", "high_95", 0.22, "95 % of replications"),
                 ("low_50", "high_50", 0.45, "50 % of replications"),
@@ -211,10 +217,15 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
                 color=MUTED,
                 linewidth=0.9,
                 linestyle=LINES[2],
-                label="median of the first panel",
+                label=f"{'median' if several else 'calls'} of the first panel",
             )
         panel.step(
-            edges, _closed(line["median"]), where="post", color=color, linewidth=1.6, label="median"
+            edges,
+            _closed(line["median"]),
+            where="post",
+            color=color,
+            linewidth=1.6,
+            label="median" if several else "calls",
         )
         _capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
         panel.set_title(wrapped(view.lines[number]["label"], 40 if n_columns == 2 else 84))
@@ -310,7 +321,9 @@ def draw_trace(rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[
         requests wait.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
-    shown = stretch(list(cells.values()), max(map(_drained, lines.values(), cells.values())))
+    drained = max(map(_drained, lines.values(), cells.values()))
+    shown = stretch(list(cells.values()), drained, _POINTS_ALONE)
+    highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
     figure = new_figure(WIDTH, 0.8 + 2.5 * len(cells))
     grid = figure.subplots(
         2 * len(cells), 1, sharex=True, squeeze=False, height_ratios=[2.4, 1] * len(cells)
@@ -341,7 +354,7 @@ def draw_trace(rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[
             label="fail",
         )
         upper.step(edges, all_calls, where="post", color=SERIES[1], linewidth=1.1, label="calls")
-        _capacity(upper, edges, cell, float(steps["calls"].max()))
+        _capacity(upper, edges, cell, highest)
         upper.set_title(wrapped(labels[number], 90))
         upper.set_ylabel(
             "calls/round" if shown.step == 1 else f"calls/round,\nmean of {shown.step} rounds"
@@ -353,7 +366,7 @@ def draw_trace(rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[
             color=INK,
             linewidth=1.2,
         )
-        lower.set_ylim(bottom=0)
+        lower.set_ylim(0, 1.08 * max(1.0, steps["waiting"].max()))
         lower.set_ylabel("requests\nwaiting")
     grid[-1].set_xlabel(_time_label(next(iter(cells.values()))))
     figure.align_ylabels(list(grid))

@@ -335,6 +335,8 @@ def draw_frontier(view: View, scenarios: Sequence[str]) -> Figure:
         panel.set_xlabel(metric_title(strain))
         panel.set_ylabel(metric_title("dropped"))
         panel.margins(0.12)
+        if not any(view.mean(c, "dropped") for c in cells):
+            panel.set_ylim(-0.5, 5)
         plain_numbers(panel.xaxis)
         plain_numbers(panel.yaxis)
     _legend(figure, panels[0])

@@ -118,8 +118,8 @@ class View:
     def design(self) -> list[str]:
         """Parameters that a design varies."""
         cells = self.results.cells
-        names = [name for name in self.source["design"] or {} if name in cells.columns]
-        return [name for name in names if cells[name].n_unique() > 1]
+        ranges = (self.source["design"] or {"ranges": []})["ranges"]
+        return [span["name"] for span in ranges if cells[span["name"]].n_unique() > 1]
 
     @cached_property
     def cells(self) -> pl.DataFrame:
@@ -131,7 +131,7 @@ class View:
         for line in cells.iter_rows(named=True):
             parts = [line["policy"]] if by_policy else []
             parts += [f"{name} {value_text(line[name])}" for name in [*names, *self.design]]
-            labels.append(", ".join(parts) or line["policy"])
+            labels.append(", ".join(parts) or _alone(line["scenario"]))
         return cells.with_columns(label=pl.Series(labels, dtype=pl.String))
 
     @property
@@ -226,6 +226,11 @@ class View:
         values = self._rows.filter(pl.col("cell") == cell)[METRICS[metric].name].drop_nulls()
         found, counts = np.unique(values.to_numpy(), return_counts=True)
         return found, counts.astype(np.int64)
+
+
+def _alone(scenario: str) -> str:
+    """What the only cell of a scenario is called."""
+    return "the only cell" if scenario == "default" else scenario
 
 
 def half_width(estimate: Mapping[str, Any]) -> float | None:
