@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -163,7 +162,9 @@ def test_a_figure_has_no_date_and_no_version(small: Path) -> None:
 
 def test_the_page_needs_no_network(page: Page) -> None:
     links = [a["href"] or "" for a in page.all("a")]
-    loads = [x for tag in ("script", "img", "iframe", "source") for x in page.all(tag) if "src" in x]
+    loads = [
+        x for tag in ("script", "img", "iframe", "source") for x in page.all(tag) if "src" in x
+    ]
     assert not loads
     assert not [link for link in links if ":" in link]
     assert [link["href"] for link in page.all("link")] == ["data:,"]
@@ -203,7 +204,9 @@ def test_the_page_is_accessible_in_its_basics(page: Page) -> None:
     assert len(page.all("caption")) == len(page.all("table"))
     # an element that scrolls can be reached with the keyboard, and says what it is
     scrolling = [x for _, x in page.tags if x.get("class") == "scroll"]
-    assert all(x["tabindex"] == "0" and ("aria-label" in x or "aria-labelledby" in x) for x in scrolling)
+    assert all(
+        x["tabindex"] == "0" and ("aria-label" in x or "aria-labelledby" in x) for x in scrolling
+    )
 
 
 def luminance(color: str) -> float:
@@ -355,9 +358,8 @@ def test_an_inlined_figure_takes_the_colours_and_the_ids_of_the_page() -> None:
 
 
 @pytest.fixture
-def _reporting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _reporting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RETRYSTORM_NO_REPORT")
-    yield
 
 
 def invoke(*arguments: Any) -> Any:

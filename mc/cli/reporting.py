@@ -70,7 +70,9 @@ def trace(
     scenario: Annotated[
         str | None, typer.Option(help="Name of a scenario.", show_default=False)
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Name of a policy.", show_default=False)] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Name of a policy.", show_default=False)
+    ] = None,
     at: Annotated[
         list[str] | None,
         typer.Option(

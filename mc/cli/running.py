@@ -74,7 +74,7 @@ def run(
             part = _part(shard, force)
             if part is not None and dry_run:
                 fail("--shard and --dry-run exclude each other: a plan is of the whole run", 2)
-            options = {} if part is None else {"shard": part}
+            options: dict[str, Any] = {} if part is None else {"shard": part}
             work(
                 file,
                 out,

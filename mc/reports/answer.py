@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.model import MEANINGS
-from mc.reports.style import number
+from mc.reports.style import short
 from mc.reports.view import NAMES, View, half_width
 from mc.statistics import DEPENDS, FAILS, HOLDS, format_estimate
 
@@ -133,7 +133,9 @@ def _percent(share: float) -> str:
 
 def _told(mean: float | None, error: float | None, unit: str) -> str:
     """An estimate in a sentence; what never varies is exact."""
-    return with_error(mean, error, unit) if error != 0 else f"exactly {with_error(mean, None, unit)}"
+    return (
+        with_error(mean, error, unit) if error != 0 else f"exactly {with_error(mean, None, unit)}"
+    )
 
 
 # --- a scenario ----------------------------------------------------------------------------------
@@ -181,10 +183,8 @@ def _extremes(
         for cell in (lowest, highest)
     )
     small, large = view.mean(lowest, metric), view.mean(highest, metric)
-    ratio = f", {number(large / small)} times as much" if small and large else ""
-    return (
-        f"{lowest_words}: {low}; {highest_word}: {high}{ratio if metric != 'dropped' else ''}."
-    )
+    ratio = f", {short(large / small)} times as much" if small and large else ""
+    return f"{lowest_words}: {low}; {highest_word}: {high}{ratio if metric != 'dropped' else ''}."
 
 
 def _alike(view: View, cell: int, cells: Sequence[int], metric: str) -> str:

@@ -81,18 +81,15 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure
     for row in grid:
         row[0].set_yticks(np.arange(len(chosen)) - 0.3, labels, fontsize=8)
         row[0].set_ylim(len(chosen) - 0.75, -0.95)
-    handles, names = {}, []
+    handles: dict[str, Any] = {}
     for panel in panels[: len(metrics)]:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    names = list(handles)
-    figure.legend([handles[name] for name in names], names, loc="outside upper center", ncols=3)
+    figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
     return figure
 
 
-def _panel(
-    view: View, chosen: list[int], metric: str, table: pl.DataFrame, panel: Axes
-) -> None:
+def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, panel: Axes) -> None:
     """One metric: histograms on a common axis, each as high as its row."""
     for i, cell in enumerate(chosen):
         color = SERIES[i % len(SERIES)]
@@ -105,7 +102,7 @@ def _panel(
             y = np.column_stack([0 * counts, counts, counts, 0 * counts]).ravel() / counts.max()
             panel.fill_between(x, i, i - 0.8 * y, color=color, alpha=0.55, linewidth=0.3)
             panel.plot(
-                view.mean(cell, metric),
+                view.estimates[cell, metric]["mean"],
                 i,
                 marker="|",
                 color=INK,
@@ -157,5 +154,6 @@ def _edges(values: NDArray[Any], width: float) -> NDArray[np.float64]:
     if np.all(values == np.round(values)):
         step = max(1, round(width))
         n = int((high - low) // step) + 1
-        return low - 0.5 + step * np.arange(n + 1)
+        edges: NDArray[np.float64] = low - 0.5 + step * np.arange(n + 1)
+        return edges
     return np.linspace(low, high, max(2, int(np.ceil((high - low) / width)) + 1))

@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.ticker import FuncFormatter
 
 from mc.model import MEANINGS
-from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, number, wrapped
+from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, short, wrapped
 from mc.reports.view import half_width
 from mc.statistics import DEPENDS, FAILS, HOLDS, format_estimate
 
@@ -65,7 +65,12 @@ def draw_claims(claims: pl.DataFrame) -> Figure:
         panel.grid(False, axis="y")
         for place, height in list(zip(places, heights, strict=True))[::2]:
             panel.axhspan(
-                place - height / 2, place + height / 2, color=SHADE, alpha=0.6, linewidth=0, zorder=0
+                place - height / 2,
+                place + height / 2,
+                color=SHADE,
+                alpha=0.6,
+                linewidth=0,
+                zorder=0,
             )
     handles, names = shares.get_legend_handles_labels()
     found = dict(zip(names, handles, strict=True))
@@ -122,7 +127,7 @@ def _differences(panel: Axes, lines: list[dict[str, Any]], places: list[float]) 
     kept = tens[:: max(1, math.ceil(len(tens) / 2))]
     panel.set_xticks([*(-x for x in reversed(kept)), 0, *kept])
     panel.minorticks_off()
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: number(x)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     panel.set_xlabel("left − right, in standard errors")
     panel.annotate(
         "mean of left − right", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=8,

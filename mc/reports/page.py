@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from mc.reports.answer import answer, size
 from mc.reports.pictures import Picture
@@ -66,5 +67,5 @@ def _sections(pictures: Sequence[Picture]) -> list[_Section]:
         section = sections.setdefault(picture.section, _Section(picture.section, []))
         svg = inlined(picture.svg, picture.name, escape(picture.alt))
         # our own text, escaped where it was made
-        section.pictures.append(vars(picture) | {"inlined": jinja2.utils.markupsafe.Markup(svg)})
+        section.pictures.append(vars(picture) | {"inlined": Markup(svg)})
     return list(sections.values())

@@ -13,7 +13,7 @@ from mc.reports.answer import with_error
 from mc.reports.distributions import draw_distributions, histograms
 from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.storm import curves, draw_curves
-from mc.reports.style import number, style, written
+from mc.reports.style import short, style, written
 from mc.reports.sweeps import (
     draw_design,
     draw_frontier,
@@ -102,7 +102,11 @@ def _picture(figure: Figure, name: str, section: str, title: str, *texts: str) -
 
 def _of(view: View, scenario: str) -> str:
     """The scenario as a title has it."""
-    return scenario if len(view.scenarios) > 1 or scenario != "default" else view.results.manifest["title"]
+    return (
+        scenario
+        if len(view.scenarios) > 1 or scenario != "default"
+        else view.results.manifest["title"]
+    )
 
 
 def _some_scenarios(view: View) -> str:
@@ -118,7 +122,7 @@ def _storm(view: View, scenario: str, table: pl.DataFrame, name: str) -> Picture
         .to_dicts()
     )
     peaks = "; ".join(
-        f"{view.lines[line['cell']]['label']} {number(line['median'])}" for line in highest
+        f"{view.lines[line['cell']]['label']} {short(line['median'])}" for line in highest
     )
     if n > 1:
         how = (
@@ -252,9 +256,7 @@ def _spread(view: View, scenario: str, table: pl.DataFrame, name: str) -> Pictur
         for metric in NAMES
     )
     mark = "; diamond: the published figure, which comes from a single seed" if published else ""
-    alt = " ".join(
-        _spread_text(view, cell) for cell in view.chosen(scenario)
-    )
+    alt = " ".join(_spread_text(view, cell) for cell in view.chosen(scenario))
     return _picture(
         draw_distributions(view, scenario, table),
         name,
@@ -271,6 +273,6 @@ def _spread_text(view: View, cell: int) -> str:
     metric = "window_rate" if view.has_window(cell) else "calls"
     line = view.estimates[cell, metric]
     return (
-        f"{view.lines[cell]['label']}: {NAMES[metric]} from {number(line['p05'])} to "
-        f"{number(line['p95'])} in nine of ten replications."
+        f"{view.lines[cell]['label']}: {NAMES[metric]} from {short(line['p05'])} to "
+        f"{short(line['p95'])} in nine of ten replications."
     )

@@ -20,7 +20,7 @@ from mc.reports.style import (
     WIDTH,
     hide_unused,
     new_figure,
-    number,
+    short,
     wrapped,
 )
 from mc.reports.view import View
@@ -250,9 +250,7 @@ def _shade(panel: Axes, cell: Cell) -> None:
     window = fault(cell)
     if window is None:
         return
-    start, stop = (
-        (t - window[0]) / cell.rounds_per_second for t in window
-    )
+    start, stop = ((t - window[0]) / cell.rounds_per_second for t in window)
     panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
 
 
@@ -281,7 +279,7 @@ def _capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, highest: floa
         )
     if served.max() > 1.08 * top:
         panel.annotate(
-            f"capacity {number(served.max())}, above the panel",
+            f"capacity {short(served.max())}, above the panel",
             (0.99, 0.97),
             xycoords="axes fraction",
             ha="right",
@@ -304,7 +302,9 @@ def _legend(figure: Figure, panel: Axes, n_panels: int) -> None:
 # --- one replication -----------------------------------------------------------------------------
 
 
-def draw_trace(rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]) -> Figure:
+def draw_trace(
+    rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
+) -> Figure:
     """Draw one replication of some cells, round by round.
 
     Parameters
@@ -333,12 +333,13 @@ def draw_trace(rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[
         line = lines[number]
         edges = shown.seconds(cell)
         steps = {
-            name: shown.mean(line[name].to_numpy())
-            for name in ("successful", "calls", "waiting")
+            name: shown.mean(line[name].to_numpy()) for name in ("successful", "calls", "waiting")
         }
         for panel in (upper, lower):
             _shade(panel, cell)
-        good, all_calls = (np.append(steps[name], steps[name][-1]) for name in ("successful", "calls"))
+        good, all_calls = (
+            np.append(steps[name], steps[name][-1]) for name in ("successful", "calls")
+        )
         upper.fill_between(
             edges, 0, good, step="post", color=SERIES[0], alpha=0.75, linewidth=0, label="succeed"
         )

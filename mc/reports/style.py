@@ -86,7 +86,8 @@ _RC: Final[dict[str, Any]] = {
 
 def style() -> AbstractContextManager[None]:
     """Settings of all figures for the time of a `with`, whatever the user has set."""
-    return mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **_RC})
+    settings: dict[Any, Any] = {**mpl.rcParamsDefault, "backend": "agg", **_RC}
+    return mpl.rc_context(settings)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -107,10 +108,12 @@ def written(figure: Figure) -> tuple[str, bytes]:
         figure.set_layout_engine("none")
     figure.dpi = 72
     svg = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
+    to_svg: Any = FigureCanvasSVG(figure)
+    to_svg.print_svg(svg, metadata={"Date": None, "Creator": None})
     figure.dpi = 150
     png = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+    to_png: Any = FigureCanvasAgg(figure)
+    to_png.print_png(png, metadata={"Software": None})
     # a hundredth of a point is seen by nobody
     text = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg.getvalue())
     return text, png.getvalue()
@@ -135,9 +138,7 @@ def inlined(svg: str, name: str, label: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\n?", "", body, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
-    body = re.sub(
-        r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body
-    )
+    body = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body)
     body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
     for color, variable in VARIABLES.items():
         body = body.replace(color, f"var({variable})")
@@ -149,7 +150,7 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False)) or text
 
 
-def number(value: float) -> str:
+def short(value: float) -> str:
     """Write a number with up to three digits after those of a thousand."""
     if value == 0 or abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -158,7 +159,7 @@ def number(value: float) -> str:
 
 def plain_numbers(axis: Any) -> None:
     """Write the ticks of an axis without exponents."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
 def hide_unused(axes: list[Axes], n_used: int) -> None:

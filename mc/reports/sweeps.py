@@ -21,8 +21,8 @@ from mc.reports.style import (
     WIDTH,
     hide_unused,
     new_figure,
-    number,
     plain_numbers,
+    short,
     wrapped,
 )
 from mc.reports.view import Axis, View, metric_title, parameter_title, value_text
@@ -158,11 +158,11 @@ def draw_heat(view: View, scenario: str, metric: str) -> Figure:
         if all(line[name] == value for name, value in fixed.items())
     }
     panels = [
-        (policy, value)
-        for policy in view.policies
-        for value in (third.values if third else [None])
+        (policy, value) for policy in view.policies for value in (third.values if third else [None])
     ][:_MOST_PANELS]
-    n_columns = min(len(panels), max(1, 3 if len(x.values) <= 7 else 2 if len(x.values) <= 12 else 1))
+    n_columns = min(
+        len(panels), max(1, 3 if len(x.values) <= 7 else 2 if len(x.values) <= 12 else 1)
+    )
     n_rows = -(-len(panels) // n_columns)
     width = max(WIDTH, n_columns * (0.47 * min(len(x.values), 14) + 0.5) + 1.2)
     figure = new_figure(width, 1.1 + n_rows * (0.42 * min(len(y.values), 14) + 0.65))
@@ -191,7 +191,7 @@ def draw_heat(view: View, scenario: str, metric: str) -> Figure:
         mpl.cm.ScalarMappable(norm, color_map), ax=flat[: len(panels)], aspect=30, pad=0.015
     )
     bar.set_label(f"mean of {metric_title(metric)}")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     plain_numbers(bar.ax.yaxis)
     return figure
 
@@ -242,7 +242,7 @@ def _map(
 
 def _short(text: str) -> str:
     """No more digits than a field has room for; the table has all of them."""
-    return text if len(text) <= 7 else number(float(text))
+    return text if len(text) <= 7 else short(float(text))
 
 
 def _or_nan(value: float | None) -> float:

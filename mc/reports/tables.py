@@ -134,7 +134,11 @@ def _summary(view: View) -> Table:
         )
         for cell, line in _first(view)
     ]
-    heads = [("replications", True), ("max_attempts", True), *((metric_title(m), True) for m in metrics)]
+    heads = [
+        ("replications", True),
+        ("max_attempts", True),
+        *((metric_title(m), True) for m in metrics),
+    ]
     return Table(
         "Means",
         "Mean over replications ± half-width of its 95 % interval, each alone. Quantiles and all "
@@ -245,7 +249,9 @@ def making(view: View) -> Sequence[tuple[str, str]]:
             f"{manifest['replications']:,} of each cell"
             if precision is None
             else f"up to {manifest['replications']:,}, until "
-            + ", ".join(f"{name} {value}" for name, value in precision.items() if value is not None),
+            + ", ".join(
+                f"{name} {value}" for name, value in precision.items() if value is not None
+            ),
         ),
         ("baseline", source.get("baseline") or ""),
         ("versions", versions),

@@ -181,7 +181,7 @@ class View:
         return "window_rate" if any(map(self.has_window, self.in_scenario(scenario))) else "calls"
 
     def chosen(self, scenario: str) -> list[int]:
-        """The cells that are drawn one by one: all, or some from the lowest strain to the highest."""
+        """The cells that are drawn one by one: all, or some from lowest strain to highest."""
         cells = self.in_scenario(scenario)
         if len(cells) <= MOST_CELLS:
             return cells

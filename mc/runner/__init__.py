@@ -1,7 +1,7 @@
 """From an experiment to its results.
 
-`simulate` gives rows, `trace` their rounds, `run` fills a results folder; `plan` says before what that costs, `verify`
-after whether the folder is what it says.
+`simulate` gives rows, `trace` their rounds, `run` fills a results folder; `plan` says before what
+that costs, `verify` after whether the folder is what it says.
 """
 
 from mc.runner.folder import merge, run

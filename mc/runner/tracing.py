@@ -88,13 +88,13 @@ def rounds_of(
     block = Block((0,), (cell,), generator)
     record = np.empty((indices.size, 1, kernel.N_RECORDED, cell.rounds), np.int32)
     simulate_block(block, indices, seed, record)
-    columns = (
-        kernel.ROUND_PRIMARY,
-        kernel.ROUND_RETRIES,
-        kernel.ROUND_FAILED,
-        kernel.ROUND_DROPPED,
+    return Rounds(
+        primary=record[:, 0, kernel.ROUND_PRIMARY],
+        retries=record[:, 0, kernel.ROUND_RETRIES],
+        failed=record[:, 0, kernel.ROUND_FAILED],
+        dropped=record[:, 0, kernel.ROUND_DROPPED],
+        capacity=block.tables.capacities[0],
     )
-    return Rounds(*(record[:, 0, column] for column in columns), block.tables.capacities[0])
 
 
 def trace(
