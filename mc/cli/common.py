@@ -107,15 +107,15 @@ def import_all() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
-    """Read what --set was given: name=value, each name once."""
+def parse_overrides(settings: Sequence[str], option: str = "--set") -> dict[str, str]:
+    """Read what --set was given, or an option like it: name=value, each name once."""
     overrides = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            fail(f"--set: must be name=value, got {setting!r}", 2)
+            fail(f"{option}: must be name=value, got {setting!r}", 2)
         if name.strip() in overrides:
-            fail(f"--set: {name.strip()} is given twice", 2)
+            fail(f"{option}: {name.strip()} is given twice", 2)
         overrides[name.strip()] = value.strip()
     return overrides
 

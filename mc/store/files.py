@@ -54,6 +54,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        (folder / name).parent.mkdir(exist_ok=True)
         os.replace(temporary, folder / name)
         _sync_names((folder / name).parent)
     except OSError as error:  # of a full disk it does not say where
