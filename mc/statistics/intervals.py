@@ -227,7 +227,7 @@ def sd_interval(
     n, sd, m4 = (np.asarray(values, np.float64) for values in (n, sd, m4))
     given = (n >= MIN_REPLICATIONS_SD) & (sd > 0)
     some, spread = np.where(given, n, 1e9), np.where(given, sd, 1.0)
-    kurtosis = m4 / (spread**4 * np.square(1 - 1 / some))
+    kurtosis = np.where(given, m4, 1.0) / (spread**4 * np.square(1 - 1 / some))
     given &= n >= KURTOSIS_FACTOR * kurtosis
     excess = (kurtosis - 3 * (some - 1) / (some + 1)) * (some**2 - 1) / ((some - 2) * (some - 3))
     quantile = t_quantile(some - 1, level)
