@@ -89,9 +89,19 @@ def interval_of_share(n_holds: int, n: int, level: float = 0.95) -> tuple[float,
 
 
 def note_of(values: ArrayLike) -> str | None:
-    """Why the mean of these values has no interval; None where it has one."""
+    """Why the interval of the mean of these values is missing or rough; None where it is good."""
+    note: str | None = intervals.mean_notes(*_judged(values))[0]
+    return note
+
+
+def given_of(values: ArrayLike) -> bool:
+    """Whether the mean of these values has an interval."""
+    return bool(intervals.mean_given(*_judged(values)))
+
+
+def _judged(values: ArrayLike) -> tuple[int, int, float]:
+    """By what the interval of a mean is judged: n, how many are not 0, skewness."""
     x = np.asarray(values, np.float64)
     varies = len(x) > 1 and np.ptp(x) > 0
-    skewness = stats.skew(x - x.min()) if varies else np.nan
-    note: str | None = intervals.mean_notes(len(x), np.count_nonzero(x), skewness)[0]
-    return note
+    skewness = float(stats.skew(x - x.min())) if varies else np.nan
+    return len(x), int(np.count_nonzero(x)), skewness

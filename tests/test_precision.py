@@ -232,14 +232,14 @@ def test_confidence_widens_the_interval(tmp_path: Path) -> None:
     ("n_zero", "n_others", "expected"),
     [
         (1000, 0, False),  # nothing was seen
-        (1000, 99, False),
-        (1000, 100, True),
-        (20, 80, True),  # a fifth of them is 0
-        (21, 79, False),
+        (1000, 299, False),
+        (1000, 300, True),
+        (24, 76, True),  # less than a quarter of them is 0
+        (25, 75, False),
         (0, 80, True),
     ],
 )
-def test_what_is_rare_must_have_been_seen_a_hundred_times(
+def test_what_is_rare_must_have_been_seen_three_hundred_times(
     tmp_path: Path, n_zero: int, n_others: int, expected: bool
 ) -> None:
     precision = replace(ASKED, relative=None, absolute=10.0)
