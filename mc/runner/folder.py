@@ -15,8 +15,9 @@ from mc.experiment import Experiment, Point, Precision, Stop
 from mc.runner.growing import Job, fill, grow
 from mc.runner.stock import Stock, take_stock
 from mc.runner.tabling import make_tables
+from mc.runner.tallying import Tallying
 from mc.runner.tasks import ROW_COLUMNS, n_threads
-from mc.store import FolderError, Results
+from mc.store import FolderError, Results, Shard
 
 
 def run(
@@ -313,9 +314,21 @@ def _continue(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
             "Give another folder with --out, or start afresh with --force"
         )
     free = itertools.count(len(numbers))
-    return experiments.renumber(
+    experiment = experiments.renumber(
         experiment, [numbers[name] if name in numbers else next(free) for name in names]
     )
+    if experiment.keep == "histograms":
+        shards = store.of_each(_footer, store.shard_paths(folder))
+        known = [shard for shard in shards if shard and store.is_of_run(shard, manifest)]
+        Tallying.of(experiment).refuse(folder, known, experiment.stages)
+    return experiment
+
+
+def _footer(path: Path) -> Shard | None:
+    try:
+        return store.read_footer(path)
+    except (FolderError, FileNotFoundError):
+        return None  # will be put aside, or was
 
 
 def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:

@@ -16,7 +16,7 @@ from mc import store
 from mc.experiment import Experiment, Stop
 from mc.experiment.words import cell_place
 from mc.runner.stock import Ranges, Stock, as_tasks, n_rows, take_stock
-from mc.runner.tallying import Tallying, TallyTask
+from mc.runner.tallying import Tallying, TallyTask, kernel_input
 from mc.runner.tallying import save as tallying_save
 from mc.runner.tasks import Task, cut, lesson_seeds, rows_of, work, work_on
 from mc.statistics.tallies import Tally
@@ -285,19 +285,16 @@ def _simulate_rows(job: Job, tasks: Sequence[Task], add: Callable[[int], None]) 
 
 
 def _simulate_tallies(job: Job, tasks: Sequence[TallyTask], add: Callable[[int], None]) -> None:
-    tallying = Tallying.of(job.experiment)
-    draws, identities = _names(job.experiment)
-    n = max((task.stop for task in tasks), default=0)
-    is_lesson = job.experiment.generator == "lesson"
-    seeds = kernel_indices(job.experiment, n) if is_lesson else None
-
-    def indices(start: int, stop: int) -> NDArray[np.int64]:
-        return np.arange(start, stop) if seeds is None else seeds[start:stop]
+    experiment = job.experiment
+    tallying = Tallying.of(experiment)
+    draws, identities = _names(experiment)
+    n = max((task.stop for task in tasks), default=1)
+    given = kernel_input(experiment.generator, experiment.seed, experiment.seeds, n)
 
     def do(
         task: TallyTask, stop: threading.Event
     ) -> tuple[list[tuple[TallyTask, Tally]], list[TallyTask]]:
-        return tallying.simulate(task, indices, stop, add)
+        return tallying.simulate(task, given, stop, add)
 
     def save(task: TallyTask, tally: Tally) -> None:
         tallying_save(job.folder, task, tally, identities, draws)

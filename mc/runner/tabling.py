@@ -10,7 +10,7 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
-from mc.runner.tallying import Tallying
+from mc.runner.tallying import Tallying, claim_key
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ def make_tables(
         Where each cell has stopped.
     shards : sequence of Shard
         All that is kept, and nothing beyond.
-
-    Raises
-    ------
-    FolderError
-        Histograms are kept, and something was not counted.
     """
     from mc import statistics
 
@@ -50,7 +45,8 @@ def make_tables(
     if experiment.keep == "rows":
         counted = _counted_in_rows(experiment, shards, cells)
     else:
-        counted = Tallying.of(experiment).claims_of(shards, stops)
+        found = Tallying.of(experiment).claims_of(shards)
+        counted = [found[claim_key(claim)] for claim in experiment.claims]
     yield "claims", statistics.verdicts(counted, cells, experiment.claims)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,13 +21,15 @@ import polars as pl
 
 from mc import experiment as experiments
 from mc import store
-from mc.experiment import Claim, Experiment, Precision, Stop
+from mc.experiment import Claim, Experiment, Generator, Precision
+from mc.model import Cell
 from mc.runner.stock import Ranges
 from mc.runner.tasks import (
     MIN_TASKS,
     SAVE_SECONDS,
     Block,
     Task,
+    lesson_seeds,
     plan_blocks,
     rows_of,
     simulate_block,
@@ -34,7 +37,6 @@ from mc.runner.tasks import (
 from mc.statistics import ClaimCounts, tallies
 from mc.statistics.tallies import Tally
 from mc.store import FolderError, Shard
-from mc.store.files import sha256
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,10 +81,36 @@ class TallyTask:
         return len(self.ids) * (self.stop - self.start)
 
 
+def kernel_input(
+    generator: Generator, seed: int, seeds: Sequence[int] | None, n: int
+) -> Callable[[int, int], NDArray[np.int64]]:
+    """Give what the kernel is given for replications `start` .. `stop` - 1, as a function of them.
+
+    Parameters
+    ----------
+    generator, seed, seeds
+        Of the experiment.
+    n : int
+        `stop` is at most that. With philox nothing is kept of so many.
+    """
+    if generator == "philox":
+        return lambda start, stop: np.arange(start, stop, dtype=np.int64)
+    listed = np.array(seeds or lesson_seeds(seed, n), np.int64)
+    return lambda start, stop: listed[start:stop]
+
+
 def claim_key(claim: Claim) -> str:
-    """Name what is counted of a claim: not its text."""
-    counted = [claim.metrics, claim.relation, claim.cells, claim.value, claim.times, claim.margin]
-    return sha256(json.dumps(counted).encode())[:16]
+    """All that is counted of a claim, which is not its text; `claim_of` is the way back."""
+    metrics, cells = list(claim.metrics), list(claim.cells)
+    return json.dumps([metrics, claim.relation, cells, claim.value, claim.times, claim.margin])
+
+
+def claim_of(key: str) -> Claim:
+    """The claim of a `claim_key`, without text and labels."""
+    metrics, relation, cells, value, times, margin = json.loads(key)
+    if isinstance(value, list):
+        value = tuple(value)
+    return Claim("", "", tuple(metrics), relation, tuple(cells), (), value, times, margin)
 
 
 @dataclass(frozen=True)
@@ -91,23 +119,74 @@ class Tallying:
 
     Attributes
     ----------
-    experiment : Experiment
-        Its cells numbered as in the folder.
+    seed : int
+        Of the experiment.
+    parameters : mapping of int to Cell
+        Of each cell, numbered as in the folder.
+    generator : {"philox", "lesson"}
+        Which draws are used.
     cells : polars.DataFrame
         The table of cells, sorted by `cell`.
     claims : mapping of str to Claim
         By `claim_key`.
     """
 
-    experiment: Experiment
+    seed: int
+    generator: Generator
+    parameters: Mapping[int, Cell]
     cells: pl.DataFrame
     claims: Mapping[str, Claim]
 
     @classmethod
     def of(cls, experiment: Experiment) -> Tallying:
         """Prepare an experiment."""
-        cells = experiments.cell_table(experiment).sort("cell")
-        return cls(experiment, cells, {claim_key(claim): claim for claim in experiment.claims})
+        return cls(
+            experiment.seed,
+            experiment.generator,
+            {point.cell: point.parameters for point in experiment.points},
+            experiments.cell_table(experiment).sort("cell"),
+            {claim_key(claim): claim for claim in experiment.claims},
+        )
+
+    def refuse(self, folder: Path, shards: Iterable[Shard], stages: Iterable[int]) -> None:
+        """Refuse histograms that lack what the tables need: without rows it cannot be added.
+
+        Parameters
+        ----------
+        folder : Path
+            For the message.
+        shards : iterable of Shard
+            What is there of the experiment.
+        stages : iterable of int
+            Its numbers of replications at which it is decided which cells go on.
+
+        Raises
+        ------
+        FolderError
+            Another baseline, a claim that was not counted, or a stage within a shard.
+        """
+        baselines = dict(self.cells.select("cell", "baseline").iter_rows())
+        for shard in shards:
+            faults = [
+                f"cell {number} was compared with cell {old}, is now with cell {baselines[number]}"
+                for number, old in zip(shard.cells, shard.baselines, strict=True)
+                if baselines[number] != old
+            ][:1]
+            faults += [
+                f'claim "{claim.text}" was not counted'
+                for key, claim in self.claims.items()
+                if key not in shard.claims and claim.cells[0] in shard.cells
+            ]
+            faults += [
+                f"those of replications {shard.start} .. {shard.stop - 1} cannot be divided at {n}"
+                for n in stages
+                if shard.start < n < shard.stop
+            ]
+            if faults:
+                raise FolderError(
+                    f"{folder}: holds histograms and no rows: {'; '.join(faults)}. "
+                    "Give another folder with --out, or start afresh with --force"
+                )
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[TallyTask]:
         """Cut ranges into tasks of about one size; parameters as for `cut`.
@@ -160,8 +239,9 @@ class Tallying:
         indices: Callable[[int, int], NDArray[np.int64]],
         stop: threading.Event,
         progress: Callable[[int], None],
+        seconds: float = SAVE_SECONDS,
     ) -> tuple[list[tuple[TallyTask, Tally]], list[TallyTask]]:
-        """Count a task until it is done, stopped, or `SAVE_SECONDS` have passed.
+        """Count a task until it is done, stopped, or the time is over.
 
         Parameters
         ----------
@@ -173,6 +253,8 @@ class Tallying:
             Looked at between two chunks.
         progress : callable
             Told the number of counted rows after each chunk.
+        seconds : float
+            How long.
 
         Returns
         -------
@@ -181,7 +263,7 @@ class Tallying:
         rest : list of TallyTask
             What is left of it.
         """
-        deadline = time.perf_counter() + SAVE_SECONDS
+        deadline = time.perf_counter() + seconds
         claims = {k: c for k, c in self.claims.items() if c.cells[0] in set(task.ids)}
         lines, blocks = self._needed(task, claims)
         size = max(1, ROWS_AT_ONCE // lines.height)
@@ -195,7 +277,7 @@ class Tallying:
             end = min(at + size, task.stop)
             given = indices(at, end)
             counters = np.concatenate(
-                [simulate_block(block, given, self.experiment.seed) for block in blocks], axis=1
+                [simulate_block(block, given, self.seed) for block in blocks], axis=1
             )
             rows = rows_of(Task(tuple(blocks), at, end), counters, given)
             parts.append(tallies.count(rows, lines, task.ids, claims))
@@ -217,8 +299,7 @@ class Tallying:
             *own["baseline"],
             *(c for claim in claims.values() for c in claim.cells),
         }
-        parameters = {point.cell: point.parameters for point in self.experiment.points}
-        blocks = plan_blocks({n: parameters[n] for n in sorted(needed)}, self.experiment.generator)
+        blocks = plan_blocks({n: self.parameters[n] for n in sorted(needed)}, self.generator)
         return self.cells.filter(pl.col("cell").is_in(list(needed))), blocks
 
     # --- reading back ------------------------------------------------------------------------
@@ -241,11 +322,6 @@ class Tallying:
         """The tallies of some cells, added over all shards; claims are left out.
 
         Cells with the same shards stand in one tally, all in ascending order.
-
-        Raises
-        ------
-        FolderError
-            Their pairs were counted with other baselines.
         """
         chosen = set(wanted)
         holding: dict[int, list[Shard]] = {}
@@ -271,38 +347,20 @@ class Tallying:
     ) -> Tally:
         places = [shard.cells.index(number) for number in numbers]
         lines = self.cells.filter(pl.col("cell").is_in(list(numbers)))
-        if [kept["baselines"][k] for k in places] != lines["baseline"].to_list():
-            raise FolderError(
-                f"{shard.path}: was counted with another baseline; start afresh with --force"
-            )
         baselines = lines.select(cell="baseline").join(
             self.cells, on="cell", how="left", maintain_order="left"
         )
         some = tallies.some_sums(kept, places)
         return tallies.restored(table, some, lines, baselines)
 
-    def claims_of(self, shards: Sequence[Shard], stops: Mapping[int, Stop]) -> list[ClaimCounts]:
-        """What was counted of each claim of the experiment.
-
-        Raises
-        ------
-        FolderError
-            A claim was not counted, or not everywhere.
-        """
+    def claims_of(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
+        """What was counted of each claim, by its key."""
         found: dict[str, ClaimCounts] = {}
-        counted_in = dict.fromkeys(self.claims, 0)
         for shard in shards if self.claims else ():
             for key, counts in tallies.claims_of(store.read_sums(shard.path)).items():
                 if key in self.claims:
                     found[key] = found[key] + counts if key in found else counts
-                    counted_in[key] += shard.stop - shard.start
-        for key, claim in self.claims.items():
-            if counted_in[key] != stops[claim.cells[0]].n:
-                raise FolderError(
-                    f'claim "{claim.text}" was not counted when the histograms were made, and '
-                    "there are no rows: start afresh with --force"
-                )
-        return [found[claim_key(claim)] for claim in self.experiment.claims]
+        return found
 
     def precise(
         self, shards: Sequence[Shard], numbers: Sequence[int], n: int, precision: Precision
@@ -311,12 +369,6 @@ class Tallying:
         from mc.runner import stages
 
         wanted = [s for s in shards if s.start < n and not set(numbers).isdisjoint(s.cells)]
-        for shard in wanted:
-            if shard.stop > n:
-                raise FolderError(
-                    f"{shard.path}: the histograms of replications {shard.start} .. "
-                    f"{shard.stop - 1} cannot be divided at {n}: start afresh with --force"
-                )
         lines = self.cells.filter(pl.col("cell").is_in(list(numbers)))
         table = (
             store.scan(shard.path for shard in wanted)
