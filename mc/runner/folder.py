@@ -320,7 +320,7 @@ def _continue(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
     if experiment.keep == "histograms":
         shards = store.of_each(_footer, store.shard_paths(folder))
         known = [shard for shard in shards if shard and store.is_of_run(shard, manifest)]
-        Tallying.of(experiment).refuse(folder, known, experiment.stages)
+        Tallying.of(experiment).refuse(folder, known)
     return experiment
 
 

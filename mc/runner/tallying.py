@@ -106,11 +106,12 @@ def claim_key(claim: Claim) -> str:
 
 
 def claim_of(key: str) -> Claim:
-    """The claim of a `claim_key`, without text and labels."""
+    """The claim of a `claim_key`, without its words."""
     metrics, relation, cells, value, times, margin = json.loads(key)
     if isinstance(value, list):
         value = tuple(value)
-    return Claim("", "", tuple(metrics), relation, tuple(cells), (), value, times, margin)
+    labels = ("",) * len(cells)
+    return Claim("", "", tuple(metrics), relation, tuple(cells), labels, value, times, margin)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Tallying:
             {claim_key(claim): claim for claim in experiment.claims},
         )
 
-    def refuse(self, folder: Path, shards: Iterable[Shard], stages: Iterable[int]) -> None:
+    def refuse(self, folder: Path, shards: Iterable[Shard]) -> None:
         """Refuse histograms that lack what the tables need: without rows it cannot be added.
 
         Parameters
@@ -157,30 +158,25 @@ class Tallying:
             For the message.
         shards : iterable of Shard
             What is there of the experiment.
-        stages : iterable of int
-            Its numbers of replications at which it is decided which cells go on.
 
         Raises
         ------
         FolderError
-            Another baseline, a claim that was not counted, or a stage within a shard.
+            Another baseline, or a claim that was not counted.
         """
         baselines = dict(self.cells.select("cell", "baseline").iter_rows())
+        policies = dict(self.cells.select("cell", "policy").iter_rows())
         for shard in shards:
             faults = [
-                f"cell {number} was compared with cell {old}, is now with cell {baselines[number]}"
+                f'policy "{policies[number]}" was compared with policy "{policies[old]}", is now '
+                f'with policy "{policies[baselines[number]]}"'
                 for number, old in zip(shard.cells, shard.baselines, strict=True)
                 if baselines[number] != old
             ][:1]
             faults += [
-                f'claim "{claim.text}" was not counted'
+                f'claim "{claim.text}" was not counted when they were made'
                 for key, claim in self.claims.items()
                 if key not in shard.claims and claim.cells[0] in shard.cells
-            ]
-            faults += [
-                f"those of replications {shard.start} .. {shard.stop - 1} cannot be divided at {n}"
-                for n in stages
-                if shard.start < n < shard.stop
             ]
             if faults:
                 raise FolderError(
@@ -264,8 +260,9 @@ class Tallying:
             What is left of it.
         """
         deadline = time.perf_counter() + seconds
-        claims = {k: c for k, c in self.claims.items() if c.cells[0] in set(task.ids)}
-        lines, blocks = self._needed(task, claims)
+        claims = {k: c for k, c in self.claims.items() if c.cells[0] in task.ids}
+        needed = self.needed(task.ids)
+        lines, blocks = self.cells.filter(pl.col("cell").is_in(list(needed))), self.blocks(needed)
         size = max(1, ROWS_AT_ONCE // lines.height)
         parts: list[Tally] = []
         at = task.start
@@ -289,18 +286,20 @@ class Tallying:
         done = [(replace(task, stop=at), tallies.added(parts))] if parts else []
         return done, [replace(task, start=at)] if at < task.stop else []
 
-    def _needed(
-        self, task: TallyTask, claims: Mapping[str, Claim]
-    ) -> tuple[pl.DataFrame, list[Block]]:
-        """Lines and blocks of all cells that must be simulated to count those of a task."""
-        own = self.cells.filter(pl.col("cell").is_in(list(task.ids)))
-        needed = {
-            *task.ids,
-            *own["baseline"],
-            *(c for claim in claims.values() for c in claim.cells),
-        }
-        blocks = plan_blocks({n: self.parameters[n] for n in sorted(needed)}, self.generator)
-        return self.cells.filter(pl.col("cell").is_in(list(needed))), blocks
+    def needed(self, ids: Iterable[int]) -> set[int]:
+        """All cells that must be simulated to count some."""
+        own = self.cells.filter(pl.col("cell").is_in(list(ids)))
+        bound = (
+            number
+            for claim in self.claims.values()
+            if claim.cells[0] in own["cell"]
+            for number in claim.cells
+        )
+        return {*own["cell"], *own["baseline"], *bound}
+
+    def blocks(self, numbers: Iterable[int]) -> list[Block]:
+        """What the kernel is called with to simulate some cells."""
+        return plan_blocks({n: self.parameters[n] for n in sorted(numbers)}, self.generator)
 
     # --- reading back ------------------------------------------------------------------------
 
@@ -365,7 +364,11 @@ class Tallying:
     def precise(
         self, shards: Sequence[Shard], numbers: Sequence[int], n: int, precision: Precision
     ) -> set[int]:
-        """Find the cells whose first n replications are enough, by their histograms."""
+        """Find the cells whose first n replications are enough, by their histograms.
+
+        No shard of theirs reaches beyond n: a stage ends where shards end, and an experiment
+        whose stages end elsewhere is refused.
+        """
         from mc.runner import stages
 
         wanted = [s for s in shards if s.start < n and not set(numbers).isdisjoint(s.cells)]

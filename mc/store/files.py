@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,18 +97,27 @@ def table_file(name: str) -> str:
     return f"{name}.parquet"
 
 
-def parquet(table: pa.Table, row_group_size: int, **options: Any) -> bytes:
-    """Code a table as every reader of Parquet understands it."""
+def parquet(
+    table: pa.Table,
+    row_group_size: int,
+    metadata: Mapping[bytes, bytes] | None = None,
+    **options: Any,
+) -> bytes:
+    """Code a table as every reader of Parquet understands it.
+
+    The metadata are not put into the schema: Arrow would keep them twice, half as long again.
+    """
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
         use_dictionary=False,
         write_page_checksum=True,
-        row_group_size=row_group_size,
         **options,
-    )
+    ) as writer:
+        writer.write_table(table, row_group_size)
+        writer.add_key_value_metadata(metadata or {})
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
