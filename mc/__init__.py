@@ -6,6 +6,7 @@
 The rooms of the package; each imports only from rooms with a smaller number:
 
     5  cli          typer: parses, calls one function, prints
+    4  decisions    questions put to a results folder: compare, best, frontier
     4  runner       experiment -> tasks -> kernel -> shards
     3  store        the results folder: schema, shards, manifest, reading back
     3  statistics   rows -> estimates, intervals, comparisons, claims
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mc.decisions import best, compare, frontier
     from mc.model import Cell
     from mc.runner import Plan, Verification, merge, plan, run, simulate, verify
     from mc.store import Results, Status, load, status
@@ -29,6 +31,9 @@ __all__ = [
     "Results",
     "Status",
     "Verification",
+    "best",
+    "compare",
+    "frontier",
     "load",
     "merge",
     "plan",
@@ -44,6 +49,9 @@ _HOMES = {
     "Results": "mc.store",
     "Status": "mc.store",
     "Verification": "mc.runner",
+    "best": "mc.decisions",
+    "compare": "mc.decisions",
+    "frontier": "mc.decisions",
     "load": "mc.store",
     "merge": "mc.runner",
     "plan": "mc.runner",

@@ -1,10 +1,11 @@
-"""With histograms in place of rows every table is the same, to the last bit, however it was made."""
+"""With histograms in place of rows every table is the same to the last bit, however it was made."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -171,7 +172,7 @@ def test_more_replications_and_more_cells_give_the_tables_of_one_run(
     for folder in (tmp_path / "out", rows):
         results = mc.load(folder)
         named = results.cells.select("cell", *by_name).join(results.summary, on="cell").drop("cell")
-        frames.append(named.drop(pl.col("^published.*$")).sort(*by_name, "metric"))
+        frames.append(named.select(pl.exclude("^published.*$")).sort(*by_name, "metric"))
     assert_frame_equal(*frames)
 
 
@@ -258,7 +259,7 @@ def test_tables_of_parts_added_in_any_order_are_those_of_the_rows(
             ),
             cells,
         )
-        for start, stop in zip(at, at[1:], strict=False)
+        for start, stop in pairwise(at)
     ]
     order.shuffle(parts)
     while len(parts) > 1:
@@ -301,11 +302,12 @@ def test_polars_and_duckdb_read_the_means_off_the_histograms(out: Path, rows: Pa
         .rows()
     )
     query = f"""
-        SELECT cell, sum(value * count) FILTER (metric = 'dropped') / sum(count) FILTER (metric = 'dropped'),
+        SELECT cell, sum(value * count) FILTER (metric = 'dropped')
+                   / sum(count) FILTER (metric = 'dropped'),
                coalesce(sum(count) FILTER (metric = 'drain' AND value IS NOT NULL), 0)
         FROM '{out}/histograms/*.parquet' GROUP BY cell ORDER BY cell
     """
-    got = duckdb.sql(query).fetchall()
+    got = duckdb.execute(query).fetchall()
     assert got == expected
     counted = pl.scan_parquet(out / "histograms/*.parquet").filter(metric="dropped")
     mean = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
@@ -388,21 +390,20 @@ def test_a_claim_may_be_reworded_or_removed(out: Path) -> None:
 # --- what it will cost ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("replications", [24, 5000])
+@pytest.mark.parametrize("replications", [24, 2000])
 def test_a_plan_counts_files_and_rows_and_estimates_their_size(
     tmp_path: Path, replications: int
 ) -> None:
-    """No seed fails: the sample has fixed places, and is off by a tenth."""
-    text = HISTOGRAMS.partition("[[scenario]]")[0] + "fault_rounds = 60"
-    file = write(tmp_path, text)
-    plan = mc.plan(file, tmp_path / "out", replications=replications)
-    assert not (tmp_path / "out").exists()
-    mc.run(file, tmp_path / "out", replications=replications)
-    assert (plan.n_rows, plan.n_shards) == (replications, len(shards(tmp_path / "out")))
+    """No seed fails: the sample has fixed places. It is off by a fifth, without the manifest."""
+    file, out = write(tmp_path, HISTOGRAMS), tmp_path / "out"
+    plan = mc.plan(file, out, replications=replications)
+    assert not out.exists()
+    mc.run(file, out, replications=replications)
+    assert (plan.n_rows, plan.n_shards) == (N_CELLS * replications, len(shards(out)))
     got = plan.n_bytes
-    expected = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.*"))
+    expected = sum(path.stat().st_size for path in out.rglob("*.parquet"))
     assert expected / 2 <= got <= 2 * expected
-    assert mc.plan(file, tmp_path / "out", replications=replications).finished
+    assert mc.plan(file, out, replications=replications).finished
 
 
 # --- verification ---------------------------------------------------------------------------------

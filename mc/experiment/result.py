@@ -117,6 +117,8 @@ class Experiment:
         With the lesson's generator: the seed of each replication, where the file lists them.
     keep : {"rows", "histograms"}
         What is stored: every row, or exact counts from which the same tables are made.
+    lesson_shares : bool
+        Whether claims are counted a second time with the lesson's draws.
     points : tuple of Point
         Every cell, in order of its index.
     baselines : tuple of int
@@ -141,6 +143,7 @@ class Experiment:
     precision: Precision | None
     seeds: tuple[int, ...] | None
     keep: Keep
+    lesson_shares: bool
     points: tuple[Point, ...]
     baselines: tuple[int, ...]
     claims: tuple[Claim, ...]
@@ -170,6 +173,19 @@ class Experiment:
         for point in self.points:
             groups.setdefault((point.scenario, *point.at.values()), []).append(point.cell)
         return tuple(map(tuple, groups.values()))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is allowed, but hardly meant."""
+        beyond = {
+            point.scenario
+            for point in self.points
+            if point.parameters.fault_rounds
+            and point.parameters.fault_start >= point.parameters.rounds
+        }
+        if not beyond:
+            return ()
+        return (f"the fault begins after the last round in {', '.join(sorted(beyond))}",)
 
 
 class ExperimentError(ValueError):
@@ -290,6 +306,10 @@ def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
         Cells 0 .. C-1, as `read` numbers them.
     numbers : sequence of int, length C
         The new index of each, without repeats.
+
+    Returns
+    -------
+    Experiment
     """
     return replace(
         experiment,

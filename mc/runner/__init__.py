@@ -8,9 +8,11 @@ from mc.runner.folder import merge, run
 from mc.runner.planning import Plan, plan
 from mc.runner.tasks import Block, plan_blocks, simulate, simulate_block
 from mc.runner.verification import Verification, verify
+from mc.runner.worker import ClusterError
 
 __all__ = [
     "Block",
+    "ClusterError",
     "Plan",
     "Verification",
     "merge",

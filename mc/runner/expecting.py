@@ -14,8 +14,9 @@ import polars as pl
 
 from mc import store
 from mc.experiment import Experiment
+from mc.runner.making import kernel_input
 from mc.runner.stock import Ranges
-from mc.runner.tallying import ROWS_AT_ONCE, Tallying, kernel_input
+from mc.runner.tallying import ROWS_AT_ONCE, Tallying
 from mc.runner.tasks import SAVE_SECONDS, Task, rows_of, simulate_block
 from mc.store import Shard
 

@@ -18,10 +18,11 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment
+from mc.runner.again import continued, is_finished
 from mc.runner.expecting import Expected, expect
-from mc.runner.folder import _continue, _is_finished, results_folder
+from mc.runner.folder import results_folder
+from mc.runner.making import kernel_input
 from mc.runner.stock import Ranges, as_tasks, take_stock
-from mc.runner.tallying import kernel_input
 from mc.runner.tasks import Block, Task, cut, n_threads, rows_of, simulate_block
 from mc.store import Shard
 
@@ -138,6 +139,10 @@ def plan(
     file, out, replications, seed, jobs, overrides, force
         See `run`.
 
+    Returns
+    -------
+    Plan
+
     Raises
     ------
     ExperimentError, FolderError, TypeError, ValueError
@@ -191,10 +196,10 @@ def _what_is_missing(
     wanted = {(0, experiment.replications): [point.cell for point in experiment.points]}
     if force or manifest is None:
         return experiment, [], wanted, False
-    if _is_finished(experiment, manifest, folder):
-        finished = _continue(experiment, manifest, folder)
+    if is_finished(experiment, manifest, folder):
+        finished = continued(experiment, manifest, folder)
         return finished, take_stock(finished, folder).shards, {}, True
-    experiment = _continue(experiment, manifest, folder)
+    experiment = continued(experiment, manifest, folder)
     stock = take_stock(experiment, folder)
     return experiment, stock.shards, stock.missing(wanted), False
 

@@ -18,8 +18,9 @@ import polars as pl
 
 from mc import store
 from mc.model import Cell
-from mc.runner.tallying import Tallying, TallyTask, claim_of, kernel_input
-from mc.runner.tasks import work_on
+from mc.runner.making import kernel_input
+from mc.runner.tallying import Tallying, TallyTask, claim_of
+from mc.runner.tasks import work_through
 from mc.statistics import METRICS, tallies
 from mc.statistics.tallies import HISTOGRAMS_SCHEMA, SUMS, Tally
 from mc.store import Shard
@@ -39,6 +40,9 @@ _MOST_FAULTS: Final = 3
 """Of one shard these are told."""
 
 _KEYS: Final = ["cell", "metric", "value"]
+
+
+_Counted = tuple[TallyTask, Tally]
 
 
 @dataclass
@@ -102,34 +106,34 @@ def recount(
         int(source["seed"]), source["generator"], parameters, cells.sort("cell"), {}
     )
     n = max((shard.stop for shard in shards), default=1)
-    given = kernel_input(tallying.generator, tallying.seed, source["seeds"], n)
+    seeds = None if source["seeds"] is None else tuple(source["seeds"])
+    given = kernel_input(tallying.generator, tallying.seed, seeds, n)
     result = Recount()
     countable = [shard for shard in shards if _is_countable(shard, tallying, result.faults)]
     if seed is not None:
         random.Random(seed).shuffle(countable)
         countable.sort(key=lambda shard: shard.n_rows.bit_length())
-    tasks = {TallyTask(shard.cells, shard.start, shard.stop): shard for shard in countable}
+    shards_of = {TallyTask(shard.cells, shard.start, shard.stop): shard for shard in countable}
     deadline = time.perf_counter() + seconds
 
-    def do(
-        task: TallyTask, stop: threading.Event
-    ) -> tuple[list[tuple[TallyTask, Tally]], list[TallyTask]]:
+    def count(task: TallyTask, stop: threading.Event) -> tuple[_Counted | None, list[TallyTask]]:
         left = deadline - time.perf_counter()
         if left <= 0:
-            return [], []
-        claims = {key: claim_of(key) for key in tasks[task].claims}
-        counting = replace(tallying, claims=claims)
+            return None, []
+        counting = replace(tallying, claims={key: claim_of(key) for key in shards_of[task].claims})
         done, rest = counting.simulate(task, given, stop, lambda n_rows: None, left)
-        return ([], []) if rest else (done, [])
+        return (None if rest else done[0]), []
 
-    def compare(task: TallyTask, tally: Tally) -> None:
-        shard = tasks[task]
-        result.n_checked += shard.n_rows
-        table, kept = _read(shard)
-        result.found += _differing(shard, table, kept, tally)
+    def compare(done: _Counted | None) -> None:
+        if done is None:
+            return
+        task, tally = done
+        table, kept = _read(shards_of[task])
+        result.n_checked += task.n_rows
+        result.found += _differing(shards_of[task], table, kept, tally)
         progress(result.n_checked)
 
-    work_on(list(tasks), do, jobs, compare)
+    work_through(list(shards_of), jobs, count, compare)
     return result
 
 

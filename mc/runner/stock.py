@@ -62,6 +62,10 @@ def take_stock(experiment: Experiment, folder: Path) -> Stock:
         Its cells numbered as in the folder.
     folder : Path
         The results folder.
+
+    Returns
+    -------
+    Stock
     """
     found, faults = [], {}
     paths = store.shard_paths(folder)

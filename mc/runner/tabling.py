@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from mc import experiment as experiments
 from mc import store
-from mc.experiment import Experiment, Stop
+from mc.experiment import SEEDS, Experiment, Stop
+from mc.model import Cell
 from mc.runner.tallying import Tallying, claim_key
+from mc.runner.tasks import simulate
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -22,7 +25,10 @@ all that is made of them."""
 
 
 def make_tables(
-    experiment: Experiment, stops: Mapping[int, Stop], shards: Sequence[Shard]
+    experiment: Experiment,
+    stops: Mapping[int, Stop],
+    shards: Sequence[Shard],
+    jobs: int | None = None,
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """Make summary, comparisons and claims.
 
@@ -34,6 +40,13 @@ def make_tables(
         Where each cell has stopped.
     shards : sequence of Shard
         All that is kept, and nothing beyond.
+    jobs : int, optional
+        Threads, where claims are counted with the lesson's draws, too; default all cores.
+
+    Yields
+    ------
+    name, table : str, polars.DataFrame
+        One of `store.TABLES`, and its content.
     """
     from mc import statistics
 
@@ -47,7 +60,8 @@ def make_tables(
     else:
         found = Tallying.of(experiment).claims_of(shards)
         counted = [found[claim_key(claim)] for claim in experiment.claims]
-    yield "claims", statistics.verdicts(counted, cells, experiment.claims)
+    lesson = _as_the_lesson_draws(experiment, stops, cells, jobs)
+    yield "claims", statistics.verdicts(counted, cells, experiment.claims, lesson)
 
 
 def _of_rows(
@@ -99,6 +113,43 @@ def _counted_in_rows(
         rows = _rows_of({number for claim in claims for number in claim.cells}, shards)
         counted |= dict(zip(chosen, statistics.count_claims(rows, cells, claims), strict=True))
     return [counted[i] for i in range(len(experiment.claims))]
+
+
+MOST_LESSON_SEEDS: Final = 10_000
+"""The lesson's streams are short: of more replications too many would share draws."""
+
+
+def _as_the_lesson_draws(
+    experiment: Experiment, stops: Mapping[int, Stop], cells: pl.DataFrame, jobs: int | None
+) -> dict[int, ClaimCounts]:
+    """Count claims with the lesson's generator, if that is asked for, scenario by scenario.
+
+    Claims about cells that this generator cannot simulate are left out.
+    """
+    if not experiment.lesson_shares:
+        return {}
+    from mc import statistics
+
+    parameters = {point.cell: point.parameters for point in experiment.points}
+    counted: dict[int, ClaimCounts] = {}
+    for index, claim in enumerate(experiment.claims):
+        named = sorted(set(claim.cells))
+        if any(parameters[i].fault_rounds and parameters[i].failure_rate for i in named):
+            continue
+        n = min(MOST_LESSON_SEEDS, *(stops[i].n for i in named))
+        rows = _lesson_rows(tuple(parameters[i] for i in named), n, experiment.seed, jobs)
+        rows = rows.with_columns(
+            pl.col("cell").replace_strict(dict(enumerate(named)), return_dtype=pl.Int32)
+        )
+        counted[index] = statistics.count_claims(rows, cells, [claim])[0]
+    return counted
+
+
+@lru_cache(maxsize=8)  # claims about the same cells follow each other
+def _lesson_rows(cells: tuple[Cell, ...], n: int, seed: int, jobs: int | None) -> pl.DataFrame:
+    low, high = SEEDS["lesson"]
+    inside = low + (seed - low) % (high - low + 1)
+    return simulate(cells, n, inside, "lesson", jobs=jobs)
 
 
 def _rows_of(numbers: set[int], shards: Sequence[Shard]) -> pl.DataFrame:

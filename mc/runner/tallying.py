@@ -29,7 +29,6 @@ from mc.runner.tasks import (
     SAVE_SECONDS,
     Block,
     Task,
-    lesson_seeds,
     plan_blocks,
     rows_of,
     simulate_block,
@@ -81,22 +80,8 @@ class TallyTask:
         return len(self.ids) * (self.stop - self.start)
 
 
-def kernel_input(
-    generator: Generator, seed: int, seeds: Sequence[int] | None, n: int
-) -> Callable[[int, int], NDArray[np.int64]]:
-    """Give what the kernel is given for replications `start` .. `stop` - 1, as a function of them.
-
-    Parameters
-    ----------
-    generator, seed, seeds
-        Of the experiment.
-    n : int
-        `stop` is at most that. With philox nothing is kept of so many.
-    """
-    if generator == "philox":
-        return lambda start, stop: np.arange(start, stop, dtype=np.int64)
-    listed = np.array(seeds or lesson_seeds(seed, n), np.int64)
-    return lambda start, stop: listed[start:stop]
+AnyTask = Task | TallyTask
+"""What is saved as one shard: rows, or what is kept in place of them."""
 
 
 def claim_key(claim: Claim) -> str:
@@ -183,6 +168,11 @@ class Tallying:
                     f"{folder}: holds histograms and no rows: {'; '.join(faults)}. "
                     "Give another folder with --out, or start afresh with --force"
                 )
+
+    @property
+    def identities(self) -> dict[int, str]:
+        """`Cell.identity` of every cell."""
+        return {number: cell.identity for number, cell in self.parameters.items()}
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[TallyTask]:
         """Cut ranges into tasks of about one size; parameters as for `cut`.
@@ -386,19 +376,3 @@ class Tallying:
         )
         counted = tallies.histograms_of(table, lines, precision.metrics)
         return stages.are_precise(counted, lines, precision)
-
-
-def save(
-    folder: Any, task: TallyTask, tally: Tally, identities: Mapping[int, str], draws: str
-) -> None:
-    """Write a tally as a shard."""
-    store.write_shard(
-        folder,
-        tallies.histograms(tally),
-        task.ids,
-        [identities[number] for number in task.ids],
-        task.start,
-        task.stop,
-        draws,
-        tallies.sums(tally),
-    )

@@ -38,7 +38,7 @@ from mc.statistics.comparisons import (
 from mc.statistics.counts import Histogram, Moments, histogram, moments
 from mc.statistics.intervals import LEVEL
 from mc.statistics.metrics import METRICS, Metric, Stack, stacks, with_ratios
-from mc.statistics.printing import MISSING, format_estimate, to_fixed
+from mc.statistics.printing import MISSING, format_estimate, placed, to_fixed
 from mc.statistics.summary import (
     SUMMARY_COLUMNS,
     SUMMARY_SCHEMA,
@@ -73,6 +73,7 @@ __all__ = [
     "histogram",
     "judge",
     "moments",
+    "placed",
     "stacks",
     "summarise",
     "summary",

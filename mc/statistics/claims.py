@@ -17,7 +17,7 @@ from mc.statistics import intervals
 from mc.statistics.comparisons import align, split
 from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
 from mc.statistics.metrics import METRICS, Stack, divisors_of
-from mc.statistics.tables import OF_METRIC, interval_columns
+from mc.statistics.tables import OF_METRIC, OF_SHARE, interval_columns
 
 if TYPE_CHECKING:
     from mc.experiment import Claim
@@ -42,6 +42,9 @@ CLAIMS_SCHEMA: Final = pl.Schema(
     | dict.fromkeys(("mean_difference", "mcse", "ci_low", "ci_high"), pl.Float64())
     | dict.fromkeys(("together_low", "together_high", "margin"), pl.Float64())
     | dict.fromkeys(("note", "on_average", "verdict"), pl.String())
+    | {"lesson_n": pl.Int64()}
+    | dict.fromkeys(("lesson_share", "lesson_low", "lesson_high"), pl.Float64())
+    | dict.fromkeys(("lesson_mean_difference", "lesson_mcse"), pl.Float64())
 )
 
 CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
@@ -56,8 +59,10 @@ CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "n": ("replications", "replications in which all that is compared is defined"),
     "n_holds": ("replications", "those in which the claim holds"),
     "share": ("", "n_holds / n, under common random numbers"),
-    **interval_columns("share", "", "share, each claim alone", "Wilson"),
-    **interval_columns("share_together", "", "share, all claims together", "Wilson, Bonferroni"),
+    **interval_columns("share", "", "share, each claim alone", OF_SHARE),
+    **interval_columns(
+        "share_together", "", "share, all claims together", f"{OF_SHARE}, Bonferroni"
+    ),
     "mean_difference": (OF_METRIC, "of the weakest link: mean over replications of left - right"),
     "mcse": (OF_METRIC, "Monte Carlo standard error of the mean difference"),
     **interval_columns("ci", OF_METRIC, "mean difference, each claim alone", "paired t"),
@@ -72,6 +77,15 @@ CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
         "claimed direction (within the margin: two one-sided tests), all claims together",
     ),
     "verdict": ("", f"{HOLDS}, {FAILS} or {DEPENDS}: by the interval of the share, all together"),
+    "lesson_n": ("replications", "replications with the lesson's draws, if they were asked for"),
+    "lesson_share": (
+        "",
+        "share of these: every cell draws from one stream, so the cells of a replication do not "
+        "meet the same traffic. A share depends on that, a mean difference does not",
+    ),
+    **interval_columns("lesson", "", "share with the lesson's draws", OF_SHARE),
+    "lesson_mean_difference": (OF_METRIC, "mean_difference with the lesson's draws"),
+    "lesson_mcse": (OF_METRIC, "Monte Carlo standard error of lesson_mean_difference"),
 }
 """Unit and meaning of the columns of `CLAIMS_SCHEMA`."""
 
@@ -281,7 +295,10 @@ def _against_cell(
 
 
 def verdicts(
-    counted: Sequence[ClaimCounts], cells: pl.DataFrame, claims: Sequence[Claim]
+    counted: Sequence[ClaimCounts],
+    cells: pl.DataFrame,
+    claims: Sequence[Claim],
+    lesson: Mapping[int, ClaimCounts] | None = None,
 ) -> pl.DataFrame:
     """Judge the claims by what was counted.
 
@@ -293,6 +310,8 @@ def verdicts(
         The table of cells.
     claims : sequence of Claim
         As the experiment file states them.
+    lesson : mapping of int to ClaimCounts, optional
+        What was counted of some of them, by their place, with the lesson's draws.
 
     Returns
     -------
@@ -312,12 +331,16 @@ def verdicts(
     cells that see the same traffic and the same luck. The mean difference does not.
 
     Together means: all intervals of the column contain what they estimate in 95 % of experiments
-    or more (Bonferroni). Practical equality on average: two one-sided tests (Schuirmann 1987).
+    or more (Bonferroni). For the mean differences all links count, as the weakest is found by the
+    same numbers. Practical equality on average: two one-sided tests (Schuirmann 1987).
     """
-    together = intervals.bonferroni_level(intervals.LEVEL, max(1, len(claims)))
+    shares = intervals.bonferroni_level(intervals.LEVEL, len(claims))
+    means = intervals.bonferroni_level(intervals.LEVEL, sum(len(one.links) for one in counted))
     lines = _lines(cells, claims)
     records = [
-        {"claim": index} | _judge(claim, found, lines, together)
+        {"claim": index}
+        | _judge(claim, found, lines, shares, means)
+        | _as_the_lesson_draws(claim, found, (lesson or {}).get(index), lines)
         for index, (claim, found) in enumerate(zip(claims, counted, strict=True))
     ]
     return pl.DataFrame(records, CLAIMS_SCHEMA)
@@ -344,16 +367,20 @@ class _Mean:
 
 
 def _judge(
-    claim: Claim, counted: ClaimCounts, lines: Mapping[int, pl.DataFrame], together: float
+    claim: Claim,
+    counted: ClaimCounts,
+    lines: Mapping[int, pl.DataFrame],
+    level_of_share: float,
+    level_of_mean: float,
 ) -> dict[str, Any]:
-    """One line of the claims."""
+    """One line of the claims; the levels are those of all claims together."""
     links = list(_links(claim))
     means = [_mean(link, sums, lines) for link, sums in zip(links, counted.links, strict=True)]
-    # min keeps the first of equals
-    weakest = min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
+    weakest = _weakest(links, means)
     share = _share_interval(counted, intervals.LEVEL)
-    share_together = _share_interval(counted, together)
-    ends, ends_together = (means[weakest].interval(level) for level in (intervals.LEVEL, together))
+    share_together = _share_interval(counted, level_of_share)
+    levels = intervals.LEVEL, level_of_mean
+    ends, ends_together = (means[weakest].interval(level) for level in levels)
     return {
         "text": claim.text,
         "scenario": claim.scenario,
@@ -377,9 +404,37 @@ def _judge(
         "together_high": ends_together[1],
         "margin": claim.margin,
         "note": means[weakest].note,
-        "on_average": _on_average(links, means, together),
+        "on_average": _on_average(links, means, level_of_mean),
         "verdict": verdict(*share_together),
     }
+
+
+def _as_the_lesson_draws(
+    claim: Claim,
+    counted: ClaimCounts,
+    lesson: ClaimCounts | None,
+    lines: Mapping[int, pl.DataFrame],
+) -> dict[str, Any]:
+    """The columns about the lesson's draws; NULL where nothing was counted with them."""
+    if lesson is None or lesson.n == 0:
+        return {}
+    links = list(_links(claim))
+    k = _weakest(links, [_mean(*both, lines) for both in zip(links, counted.links, strict=True)])
+    mean = _mean(links[k], lesson.links[k], lines)
+    low, high = _share_interval(lesson, intervals.LEVEL)
+    return {
+        "lesson_n": lesson.n,
+        "lesson_share": lesson.n_holds / lesson.n,
+        "lesson_low": low,
+        "lesson_high": high,
+        "lesson_mean_difference": mean.mean,
+        "lesson_mcse": mean.mcse,
+    }
+
+
+def _weakest(links: Sequence[_Link], means: Sequence[_Mean]) -> int:
+    """The link that lies least in favour; of equals the first."""
+    return min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
 
 
 def _share_interval(counted: ClaimCounts, level: float) -> tuple[float | None, float | None]:
@@ -405,7 +460,8 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
     spread = a * a * (n * xx - x * x) + b * b * (n * yy - y * y) - 2 * a * b * (n * xy - x * y)
     mcse = math.sqrt(spread / (n * n * (n - 1))) if n > 1 else None
     if link.right is not None and b != a * link.times:
-        skewness = 0.0  # the cubes of such a difference are not kept
+        # the cubes of such a difference are not kept, only whether it varies is known
+        skewness = 0.0 if spread else math.nan
     else:
         sampled = (np.array([number], object) for number in (n, d, dd, third))
         skewness = float(skewness_of(*sampled)[0])
@@ -454,7 +510,7 @@ def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
     strict = link.relation in ("<", ">")
     if high < 0 or (high == 0 and not strict):
         return HOLDS
-    return FAILS if low > 0 or (low == 0 and strict and high == 0) else "open"
+    return FAILS if low > 0 or (low == 0 and strict) else "open"
 
 
 def verdict(share_low: float | None, share_high: float | None) -> str | None:

@@ -158,7 +158,9 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
     mean, variance, apart = pair_moments(counted.sums, counted.left, counted.right)
     _, x, y, xx, xy, yy = counted.sums.T
     skewness = skewness_of(counted.sums[:, 0], x - y, xx - 2 * xy + yy, counted.cubes)
-    skewness = np.where(counted.left == counted.right, skewness, 0.0)
+    # the cubes of other differences are not kept: only whether these vary is known
+    unknown = np.where(variance > 0, 0.0, np.nan)
+    skewness = np.where(counted.left == counted.right, skewness, unknown)
     note = intervals.mean_notes(n, n - counted.equal, skewness)
     found = with_estimate(n, mean, variance, note)
     found["mean_difference"] = found.pop("mean")
@@ -177,10 +179,10 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
 def _relative(counted: PairCounts) -> dict[str, NDArray[np.float64]]:
     """Mean of x / left over mean of y / right, less 1, with its interval."""
     lines = zip(counted.sums.tolist(), counted.left.tolist(), counted.right.tolist(), strict=True)
-    found = [
-        intervals.relative_change(*line, 1 if d == e else Fraction(e) / Fraction(d))
-        for line, d, e in lines
-    ]
+    found = []
+    for (n, x, y, xx, xy, yy), d, e in lines:
+        scale = 1 if d == e else Fraction(e) / Fraction(d)
+        found.append(intervals.relative_change(n, x, y, xx, xy, yy, scale))
     return {
         "relative_change": np.array([r.estimate for r in found]),
         "relative_low": np.array([r.low for r in found]),

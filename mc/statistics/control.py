@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from mc.statistics.intervals import LEVEL, Exact, Floats, t_quantile_of
-
-MIN_REPLICATIONS: Final = 100
-"""With fewer, two slopes cost more than they are known to save."""
+from mc.statistics.intervals import LEVEL, MIN_REPLICATIONS, Exact, Floats, t_quantile_of
 
 MIN_REDUCTION: Final = 1.1
 """Below this the plain mean is as good, and simpler."""
+
+MIN_RESIDUAL: Final = 100
+"""Residual sum of squares that a metric of whole numbers needs."""
 
 
 class Adjusted(NamedTuple):
@@ -76,11 +77,16 @@ def adjusted_mean(
     Returns
     -------
     Adjusted
-        NaN where n < `MIN_REPLICATIONS`, where the metric or the traffic never varies, or where
-        the reduction is below `MIN_REDUCTION`.
+        NaN where n < `MIN_REPLICATIONS`, where the metric or the traffic never varies, where the
+        reduction is below `MIN_REDUCTION`, or where too little is left to judge by.
 
     Notes
     -----
+    What is left of a counter that follows the traffic nearly one to one is a rare count: so many
+    requests were dropped. With a sum of squares below `MIN_RESIDUAL` it has happened too seldom
+    for an interval, as with a metric that is zero too often. A metric whose own mean has no
+    interval (`intervals.mean_notes`) has no adjusted one either; the caller sees to that.
+
     Least squares with an intercept at the known expectations, n - q - 1 degrees of freedom for q
     controls: Lavenberg and Welch (1981); Nelson (1990), section 2. q is 1 where the second
     control never varies (no window) or is a linear function of the first (a window of the whole
@@ -89,6 +95,7 @@ def adjusted_mean(
     For means alone: the distribution between replications is not that of the residuals.
     """
     s11, s12, s22 = n * z1z1 - z1 * z1, n * z1z2 - z1 * z2, n * z2z2 - z2 * z2
+    counts = isinstance(yy, int)
     y, yy, yz1, yz2 = (v if isinstance(v, int) else Fraction(v) for v in (y, yy, yz1, yz2))
     syy, s1y, s2y = n * yy - y * y, n * yz1 - y * z1, n * yz2 - y * z2
     # distances from the expectations in whole numbers, `unit` times as large
@@ -100,14 +107,16 @@ def adjusted_mean(
         det = s11
     if n < MIN_REPLICATIONS or det == 0 or syy == 0:
         return Adjusted()
-    # slopes, residual sum of squares and leverage; each over det
+    # slopes, n times the residual sum of squares, and leverage; each over det
     slope1, slope2 = s22 * s1y - s12 * s2y, s11 * s2y - s12 * s1y
     residual = syy * det - slope1 * s1y - slope2 * s2y
     leverage = s22 * d1 * d1 - 2 * s12 * d1 * d2 + s11 * d2 * d2
     whole = det * unit * unit
     # n^2 (n - q - 1) times the variance of the adjusted mean, and times that of the plain one
     left, plain = residual * (whole + leverage), syy * det * whole
-    if residual <= 0 or plain * (n - q - 1) < Fraction(MIN_REDUCTION) * left * (n - 1):
+    if residual <= 0 or (counts and residual < MIN_RESIDUAL * n * det):
+        return Adjusted()
+    if plain * (n - q - 1) < Fraction(MIN_REDUCTION) * left * (n - 1):
         return Adjusted()
     p, r = divisor.as_integer_ratio()
     mean = float((y * det * unit - slope1 * d1 - slope2 * d2) * r / (n * det * unit * p))
@@ -147,7 +156,6 @@ def adjusted_means(
     dict of str to ndarray of float64, shape (K,)
         The fields of `Adjusted`.
     """
-    cells = zip(*(sums[name] for name in SUMS), mu1, mu2, divisors, strict=True)
-    found = [adjusted_mean(*cell, level=level) for cell in cells]
-    table = np.array(found, float).reshape(-1, len(Adjusted._fields))
+    found = map(adjusted_mean, *(sums[name] for name in SUMS), mu1, mu2, divisors, repeat(level))
+    table = np.array(list(found), float).reshape(-1, len(Adjusted._fields))
     return dict(zip(Adjusted._fields, table.T, strict=True))

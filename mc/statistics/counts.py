@@ -158,7 +158,12 @@ def joint_sums(columns: Sequence[NDArray[np.int64]], known: NDArray[np.bool_]) -
         shifts.append(shift.astype(object))
         largest.append(max(int(near.max()), -int(near.min())))
         moved.append(near)
-    sums = [near.sum(axis=1).astype(object) for near in moved]
+    sums = [
+        near.sum(axis=1).astype(object)
+        if most * n_rows < 2**63
+        else near.astype(object).sum(axis=1)
+        for near, most in zip(moved, largest, strict=True)
+    ]
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
     products = []
     for i, j in pairs:
@@ -184,15 +189,13 @@ def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
     some = numbers if known.all() else np.where(known, numbers, 0)
     largest = max(int(some.max(initial=0)), -int(some.min(initial=0)))
     if largest**3 * some.shape[1] < 2**63:
-        third: NDArray[Any] = np.einsum("kr,kr,kr->k", some, some, some).astype(object)
-        return third
+        return np.asarray(np.einsum("kr,kr,kr->k", some, some, some), object)
     if largest < 2**31 and largest * some.shape[1] < 2**32:
         # the square in two halves: each product with 32 bits less
         square = some * some
         high, low = square >> 31, square & (2**31 - 1)
         upper, lower = (np.einsum("kr,kr->k", some, half).astype(object) for half in (high, low))
-        third = upper * 2**31 + lower
-        return third
+        return np.asarray(upper * 2**31 + lower, object)
     return np.asarray((some.astype(object) ** 3).sum(axis=1), object)
 
 
@@ -321,9 +324,10 @@ def skewness_of(
     n, d, dd, ddd : ndarray of object, shape (K,)
         How many numbers, and the sums of them, of their squares and of their cubes.
     """
-    # n**2 m2 and n**3 m3 of the central moments, in whole numbers
+    # n**2 m2 and n**3 m3 of the central moments, in whole numbers of any size
     second = n * dd - d * d
     third = n * n * ddd - 3 * n * d * dd + 2 * d * d * d
     spread = np.array(second > 0, np.bool_)
-    below = np.where(spread, second.astype(np.float64), 1.0) ** 1.5
-    return np.where(spread, third.astype(np.float64) / below, math.nan)
+    square = (third * third / np.where(spread, second, 1) ** 3).astype(np.float64)
+    signs = np.where(third < 0, -1.0, 1.0)
+    return np.where(spread, signs * np.sqrt(square), math.nan)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from mc.model import COUNTERS, MEANINGS, RATIOS
 
 RATIO_STEPS: Final = 10**6
-"""A ratio of two counters is rounded to this part of a unit, halves to even. Its mean is off by
-less than a hundredth of that: errors of the rounding cancel out."""
+"""A ratio of two counters is rounded to this part of a unit, halves to even, and so is a whole
+number, too: of at most 2**31 units, as no ratio of the model is larger. The mean is off by half of
+that at most, and by far less where the ratio varies: errors of the rounding cancel out."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,31 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
     return _unsigned_zero(text), error
 
 
+def placed(percentile: float) -> str:
+    """Say where among the seeds a published figure lies.
+
+    Parameters
+    ----------
+    percentile : float
+        Percentage of replications below it, those equal to it counted half.
+
+    Returns
+    -------
+    str
+        For example ``lower than 99.5 % of seeds``.
+    """
+    if percentile == 50:
+        return "in the middle of the seeds"
+    if percentile < 50:
+        return f"lower than {_percent(100 - percentile)} of seeds"
+    return f"higher than {_percent(percentile)} of seeds"
+
+
+def _percent(share: float) -> str:
+    """A percentage that is 100 only where nothing is left."""
+    return f"{share:.1f} %" if share == 100 or share < 99.95 else "more than 99.9 %"
+
+
 def to_fixed(number: float, decimals: int) -> str:
     """Print a number with that many decimals as JavaScript's `toFixed`, halves away from zero.
 

@@ -14,6 +14,7 @@ from mc.statistics import intervals
 from mc.statistics.metrics import METRICS
 
 OF_METRIC: Final = "of the metric"
+OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITHER} hold or fail"
 
 
 def interval_columns(

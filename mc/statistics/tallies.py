@@ -119,11 +119,8 @@ def _part(stack: Stack, places: NDArray[np.int64]) -> Stack:
     if len(places) == stack.cells.height:
         return stack
     lines = stack.cells[places]
-    return Stack(
-        lines,
-        np.arange(len(places)),
-        stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode())),
-    )
+    rows = stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
+    return Stack(lines, np.arange(len(places)), rows)
 
 
 def added(tallies: Sequence[Tally]) -> Tally:

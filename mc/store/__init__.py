@@ -24,6 +24,7 @@ from mc.store.files import (
     TABLES,
     table_bytes,
     table_file,
+    write,
     write_table,
 )
 from mc.store.lock import Holder, held, is_held
@@ -91,6 +92,7 @@ __all__ = [
     "table_bytes",
     "table_file",
     "tables_are_whole",
+    "write",
     "write_manifest",
     "write_shard",
     "write_table",

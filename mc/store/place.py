@@ -101,6 +101,10 @@ class ObjectPath:
     def __str__(self) -> str:
         return self.url
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send the URL to another process, which has its own connection and permissions."""
+        return place, (self.url,)
+
     def __truediv__(self, name: str) -> ObjectPath:
         return ObjectPath(f"{self.url}/{name}", self.key / name, self.files)
 

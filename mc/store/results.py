@@ -57,6 +57,10 @@ def new_manifest(
         A name of each cell, by its number.
     columns : mapping
         For each table its columns, for each column its unit and meaning.
+
+    Returns
+    -------
+    dict
     """
     return {
         "program": PROGRAM,

@@ -76,6 +76,10 @@ def status(folder: str | Path) -> Status:
     folder : path
         A results folder.
 
+    Returns
+    -------
+    Status
+
     Raises
     ------
     FolderError
