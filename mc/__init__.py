@@ -5,7 +5,8 @@
 
 The rooms of the package; each imports only from rooms with a smaller number:
 
-    5  cli          typer: parses, calls one function, prints
+    6  cli          typer: parses, calls one function, prints
+    5  reports      figures and report.html from a results folder
     4  decisions    questions put to a results folder: compare, best, frontier
     4  runner       experiment -> tasks -> kernel -> shards
     3  store        the results folder: schema, shards, manifest, reading back
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mc.decisions import best, compare, frontier
     from mc.model import Cell
-    from mc.runner import Plan, Verification, merge, plan, run, simulate, verify
+    from mc.reports import report
+    from mc.runner import Plan, Verification, merge, plan, run, simulate, trace, verify
     from mc.store import Results, Status, load, status
 
 __all__ = [
@@ -37,9 +39,11 @@ __all__ = [
     "load",
     "merge",
     "plan",
+    "report",
     "run",
     "simulate",
     "status",
+    "trace",
     "verify",
 ]
 
@@ -55,9 +59,11 @@ _HOMES = {
     "load": "mc.store",
     "merge": "mc.runner",
     "plan": "mc.runner",
+    "report": "mc.reports",
     "run": "mc.runner",
     "simulate": "mc.runner",
     "status": "mc.store",
+    "trace": "mc.runner",
     "verify": "mc.runner",
 }
 

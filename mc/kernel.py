@@ -29,6 +29,12 @@ purpose alone. Counter words, r the replication, (t, j) the j-th request that ar
 ARRIVALS is compared with thresholds (inversion: monotone in the rate), SERVICE with
 ``failure_rate * 2**32``, and JITTER is multiplied by the backoff ceiling. This map never changes
 silently: known answers in the tests pin it.
+
+Round by round
+--------------
+A replication can be recorded: `record` takes what happens in every round. It is either an array
+or None, of which numba makes two versions of the same loop; in the one for None nothing is left
+of it. That one is compiled with this file, the other when something is recorded for the first time.
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +79,14 @@ N_COUNTERS: Final = 15
 
 UNDEFINED: Final = -1
 """Stands for NULL in a counter that is otherwise never negative."""
+
+# --- what a record holds of each round -----------------------------------------------------------
+
+ROUND_PRIMARY: Final = 0
+ROUND_RETRIES: Final = 1
+ROUND_FAILED: Final = 2
+ROUND_DROPPED: Final = 3
+N_RECORDED: Final = 4
 
 # --- statuses ------------------------------------------------------------------------------------
 
@@ -311,6 +326,18 @@ _au4_2 = types.uint32[:, ::1]
 _au1_2 = types.uint8[:, ::1]
 _af8_2 = types.float64[:, ::1]
 _ai8_3 = types.int64[:, :, ::1]
+_no_record = types.none
+
+
+def _compiled(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile for these types now, and for others (a record in place of None) when they come."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        dispatcher = njit(**options, **_OPTIONS)(function)
+        dispatcher.compile(signature)
+        return dispatcher
+
+    return compiled
 
 
 # --- the traffic of one replication, made once for all cells -------------------------------------
@@ -487,13 +514,13 @@ def _make_replicate(calls_can_fail: bool) -> Any:
     The flag is a constant of the compiled code: the second kind must not pay for the first.
     """
 
-    @njit(
+    @_compiled(
         _i8(
             *[_i8, _ai4, _i8, _i8, _i8, _ai4_2, _au1_2, _ai4_2, _i8, _i8, _u8],
             *[_au8_2, _i8, _i8, _ai4_2, _i8, _i8, _i8],
             *[_ai4, _ai8, _i8, _ai8, _au4, _ai8, _au4, _i8, _u8, _u8, _u8, _ai8_3, _i8, _i8],
-        ),
-        **_OPTIONS,
+            _no_record,
+        )
     )
     def replicate(
         n_rounds, first, largest, largest_after, p, busy_rounds, flags, capacities,
@@ -501,8 +528,13 @@ def _make_replicate(calls_can_fail: bool) -> Any:
         failure, all_ceilings, b, max_attempts, all_limits, m, limit_mask, threshold,
         n_waiting, entries, room_bits,
         jitter_tags, jitter_words, service_tags, service_words, serial_number,
-        replication, k0, k1, counters, r, c,
+        replication, k0, k1, counters, r, c, record,
     ):  # fmt: skip
+        if record is not None:
+            for round_ in range(n_rounds):
+                record[r, c, ROUND_PRIMARY, round_] = first[round_ + 1] - first[round_]
+                for column in (ROUND_RETRIES, ROUND_FAILED, ROUND_DROPPED):
+                    record[r, c, column, round_] = 0  # rounds that are skipped
         busy = busy_rounds[p]
         capacity = capacities[p]
         ceilings = all_ceilings[b]
@@ -547,7 +579,7 @@ def _make_replicate(calls_can_fail: bool) -> Any:
                     while busy[U(next_busy)] < t:
                         next_busy += 1
                     t = np.int64(busy[U(next_busy)])
-                    if calls_can_fail:
+                    if calls_can_fail and record is None:
                         # A request that fails alone and comes back before anything else happens,
                         # in rounds with room for all calls, needs no wheel: 21 instead of 35 ns on
                         # a healthy day, where nearly all are of this kind.
@@ -716,6 +748,10 @@ def _make_replicate(calls_can_fail: bool) -> Any:
                         dropped += 1
                     j += 1
                 pending += n_failed - (dropped - dropped_before)
+                if record is not None:
+                    record[r, c, ROUND_RETRIES, t] = n_due
+                    record[r, c, ROUND_FAILED, t] = n_failed
+                    record[r, c, ROUND_DROPPED, t] = dropped - dropped_before
                 t += 1
             peak = max(peak, phase_peak)
             if phase == 2:
@@ -751,14 +787,13 @@ _replicate_sure = _make_replicate(False)
 _replicate_failing = _make_replicate(True)
 
 
-@njit(
+@_compiled(
     types.UniTuple(_i8, 2)(
         *[_i8, _au8, _au2, _ai4_2, _ai8_2, _ai8_2, _au8_2, _ai4_2, _ai8, _u8, _u8, _i8, _i8, _i8],
         *[_au8, _ai4, _ai4, _au4_2, _au1_2, _au8_2, _ai4_2, _ai8, _ai4_2, _au4_2],
-        *[_ai4, _ai8, _i8, _ai8, _au4, _ai8, _au4, _ai8_3, _i8],
+        *[_ai4, _ai8, _i8, _ai8, _au4, _ai8, _au4, _ai8_3, _i8, _no_record],
     ),
     nogil=True,
-    **_OPTIONS,
 )
 def _simulate_philox(
     n_rounds, thresholds, guide, capacities, profiles, cells, ceilings, limits,
@@ -766,7 +801,7 @@ def _simulate_philox(
     uniforms, arrivals, first, first_service, flags, flag_words, busy, largest_after,
     listed, drawn,
     n_waiting, entries, room_bits,
-    jitter_tags, jitter_words, service_tags, service_words, counters, start,
+    jitter_tags, jitter_words, service_tags, service_words, counters, start, record,
 ):  # fmt: skip
     n_cells = cells.shape[0]
     for r in range(start // n_cells, replications.size):
@@ -804,7 +839,7 @@ def _simulate_philox(
                 limits,
                 cells[c, C_LIMITS], cells[c, C_LIMIT_MASK], cells[c, C_THRESHOLD],
                 n_waiting, entries, room_bits, jitter_tags, jitter_words, service_tags,
-                service_words, r + 1, replication, k0, k1, counters, r, c,
+                service_words, r + 1, replication, k0, k1, counters, r, c, record,
             )  # fmt: skip
             if profiles[p, P_FAILURE] > 0:
                 status = _replicate_failing(*arguments)
@@ -822,6 +857,7 @@ def simulate_philox(
     room_bits: int,
     counters: NDArray[np.int64],
     start: int,
+    record: NDArray[np.int32] | None = None,
 ) -> tuple[int, int]:
     """Fill the rows of a block of cells that share their traffic, replication by replication.
 
@@ -839,6 +875,8 @@ def simulate_philox(
         Output, overwritten from row `start` on.
     start : int
         First of the R * C rows to fill: 0, or the row that a GROW named.
+    record : ndarray of int32, shape (R, C, N_RECORDED, T), optional
+        Output: calls of each round that are primary, retries, failed, and given up.
 
     Returns
     -------
@@ -889,6 +927,7 @@ def simulate_philox(
         service.view(np.uint32),
         counters,
         start,
+        record,
     )
     return int(status), int(row)
 
@@ -898,18 +937,17 @@ def simulate_philox(
 # a loop of its own, plain, over the same wheel.
 
 
-@njit(
+@_compiled(
     _i8(
         *[_i8, types.float64, _ai4_2, _i8, _i8, _i8, _i8, types.float64],
         *[_af8_2, _i8, _i8, _ai4_2, _i8, _i8, _i8, _i8],
-        *[_ai4, _ai8, _i8, _i8, _ai8_3, _i8, _i8],
-    ),
-    **_OPTIONS,
+        *[_ai4, _ai8, _i8, _i8, _ai8_3, _i8, _i8, _no_record],
+    )
 )
 def _replicate_lesson(
     n_rounds, exp_rate, capacities, p, window_start, window_end, service_drawn, failure_rate,
     ceilings, b, max_attempts, limits, m, limit_mask, threshold, n_requests,
-    n_waiting, entries, room_bits, seed, counters, r, c,
+    n_waiting, entries, room_bits, seed, counters, r, c, record,
 ):  # fmt: skip
     wheel_mask = n_waiting.size - 1
     row = counters[r, c]
@@ -938,6 +976,11 @@ def _replicate_lesson(
         n_waiting[slot] = 0
         pending -= n_due
         n_calls = n_due + n_new
+        if record is not None:
+            record[r, c, ROUND_PRIMARY, t] = n_new
+            record[r, c, ROUND_RETRIES, t] = n_due
+            record[r, c, ROUND_FAILED, t] = 0
+            record[r, c, ROUND_DROPPED, t] = 0
         row[PEAK] = max(row[PEAK], n_calls)
         if window_start <= t < window_end:
             row[WINDOW_CALLS] += n_calls
@@ -965,8 +1008,12 @@ def _replicate_lesson(
                     row[LATE] += wait > threshold
                     continue
             attempt = entry & ATTEMPT_MASK
+            if record is not None:
+                record[r, c, ROUND_FAILED, t] += 1
             if attempt + 1 >= max_attempts or retries > limits[m, requests & limit_mask]:
                 row[DROPPED] += 1
+                if record is not None:
+                    record[r, c, ROUND_DROPPED, t] += 1
                 continue
             state = (state * _MINSTD_A) % _MINSTD_M
             due = t + 1 + np.int64(np.floor(state / _MINSTD_M * ceilings[b, attempt]))
@@ -991,17 +1038,16 @@ def _replicate_lesson(
     return DONE
 
 
-@njit(
+@_compiled(
     types.UniTuple(_i8, 2)(
         *[_i8, types.float64, types.float64, _i8, _ai4_2, _ai8_2, _ai8_2, _af8_2, _ai4_2],
-        *[_ai8, _i8, _ai4, _ai8, _i8, _ai8_3, _i8],
+        *[_ai8, _i8, _ai4, _ai8, _i8, _ai8_3, _i8, _no_record],
     ),
     nogil=True,
-    **_OPTIONS,
 )
 def _simulate_lesson(
     n_rounds, exp_rate, failure_rate, service_drawn, capacities, profiles, cells, ceilings, limits,
-    seeds, n_requests, n_waiting, entries, room_bits, counters, start,
+    seeds, n_requests, n_waiting, entries, room_bits, counters, start, record,
 ):  # fmt: skip
     n_cells = cells.shape[0]
     for row in range(start, seeds.size * n_cells):
@@ -1013,7 +1059,7 @@ def _simulate_lesson(
             profiles[p, P_WINDOW_END], service_drawn, failure_rate,
             ceilings, cells[c, C_CEILINGS], cells[c, C_MAX_ATTEMPTS],
             limits, cells[c, C_LIMITS], cells[c, C_LIMIT_MASK], cells[c, C_THRESHOLD],
-            n_requests, n_waiting, entries, room_bits, seeds[r], counters, r, c,
+            n_requests, n_waiting, entries, room_bits, seeds[r], counters, r, c, record,
         )  # fmt: skip
         if status != DONE:
             return status, row
@@ -1026,6 +1072,7 @@ def simulate_lesson(
     room_bits: int,
     counters: NDArray[np.int64],
     start: int,
+    record: NDArray[np.int32] | None = None,
 ) -> tuple[int, int]:
     """Fill the rows of a block of cells, each with the lesson's stream from its own seed.
 
@@ -1049,6 +1096,7 @@ def simulate_lesson(
         room_bits,
         counters,
         start,
+        record,
     )
     return int(status), int(row)
 

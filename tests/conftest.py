@@ -21,6 +21,9 @@ settings.load_profile("fixed")
 for variable in ("FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS"):
     os.environ.pop(variable, None)
 
+# a report after every run would take longer than all tests; its own tests ask for it
+os.environ["RETRYSTORM_NO_REPORT"] = "1"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled() -> None:

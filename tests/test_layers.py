@@ -19,8 +19,10 @@ ROOMS: Final = {
     "experiment": 2,
     "statistics": 3,
     "store": 3,
+    "decisions": 4,
     "runner": 4,
-    "cli": 5,
+    "reports": 5,
+    "cli": 6,
 }
 
 # the face of the package and `python -m mc` are no rooms

@@ -17,6 +17,7 @@ import typer
 from mc.cli.deciding import best, compare, frontier
 from mc.cli.health import doctor
 from mc.cli.reading import show, status, verify
+from mc.cli.reporting import report, trace
 from mc.cli.running import merge, plan, run
 from mc.cli.starting import check, new, schema
 
@@ -30,8 +31,8 @@ app = typer.Typer(
 )
 
 COMMANDS = (
-    *(new, check, plan, run, merge, show, compare, best, frontier, status, verify),
-    *(schema, doctor),
+    *(new, check, plan, run, merge, show, report, compare, best, frontier, trace),
+    *(status, verify, schema, doctor),
 )
 """In the order in which the help lists them."""
 

@@ -39,12 +39,11 @@ def tell(message: str) -> None:
 def faults() -> Iterator[None]:
     """Turn what the user can mend into a message and an exit code."""
     from mc.experiment import ExperimentError
-    from mc.runner import ClusterError
     from mc.store import FolderError
 
     try:
         yield
-    except (ExperimentError, FolderError, ClusterError) as error:
+    except (ExperimentError, FolderError) as error:
         fail(str(error), 2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -108,15 +107,15 @@ def import_all() -> None:
 # --- options --------------------------------------------------------------------------------------
 
 
-def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
-    """Read what --set was given: name=value, each name once."""
+def parse_overrides(settings: Sequence[str], option: str = "--set") -> dict[str, str]:
+    """Read what --set was given, or an option like it: name=value, each name once."""
     overrides = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            fail(f"--set: must be name=value, got {setting!r}", 2)
+            fail(f"{option}: must be name=value, got {setting!r}", 2)
         if name.strip() in overrides:
-            fail(f"--set: {name.strip()} is given twice", 2)
+            fail(f"{option}: {name.strip()} is given twice", 2)
         overrides[name.strip()] = value.strip()
     return overrides
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ from mc.cli.common import (
 )
 from mc.cli.formats import Figures, Format, print_figures
 from mc.cli.printing import print_results
+from mc.cli.reporting import NoReport, draw_after
 from mc.cli.words import in_words, size
 
 if TYPE_CHECKING:
@@ -64,17 +66,19 @@ def run(
         ),
     ] = None,
     form: Format = "table",
+    no_report: NoReport = False,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
 
     Every cell of FILE is simulated for all replications; rows, summary, comparisons and claims
     are written to the results folder as Parquet. The same command continues a run that was
-    stopped, and does nothing but print if it is finished.
+    stopped, and does nothing but print if it is finished. At the end report.html is written, with
+    figures (see `report`).
 
     If FILE has a [precision] in place of replications, these grow in stages until the numbers
     are known as precisely as asked; with --shard each call does the current stage.
     """
-    work = _plan_and_print if dry_run else _run_and_print
+    work = _plan_and_print if dry_run else partial(_run_and_print, no_report=no_report)
     try:
         with on_signals(interrupt):
             import_all()
@@ -103,20 +107,21 @@ def run(
         fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
 
 
-def _run_and_print(file: Path, out: str | None, form: str, **options: Any) -> None:
+def _run_and_print(
+    file: Path, out: str | None, form: str, *, no_report: bool, **options: Any
+) -> None:
     from mc import runner
 
     with faults():
-        with progress() as told:
-            results = runner.run(
-                file,
-                out,
-                progress=told,
-                say=tell,
-                **options,
-            )
+        try:
+            with progress() as told:
+                results = runner.run(file, out, progress=told, say=tell, **options)
+        except runner.ClusterError as error:
+            fail(str(error), 2)
         if "shard" not in options:
             print_results(results, form)
+            if not no_report:
+                draw_after(results)
 
 
 def _part(text: str | None, force: bool) -> tuple[int, int] | None:
@@ -138,6 +143,7 @@ def merge(
     seed: Seed = None,
     settings: Settings = None,
     form: Format = "table",
+    no_report: NoReport = False,
 ) -> None:
     """Finish a run that was done in parts, by run --shard, and print its results.
 
@@ -159,6 +165,8 @@ def merge(
                     say=tell,
                 )
                 print_results(results, form)
+                if not no_report:
+                    draw_after(results)
     except KeyboardInterrupt:
         fail("stopped; the same command starts again", INTERRUPTED)
 

@@ -90,7 +90,12 @@ def plan_blocks(cells: Mapping[int, Cell], generator: Generator) -> list[Block]:
     return blocks
 
 
-def simulate_block(block: Block, indices: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+def simulate_block(
+    block: Block,
+    indices: NDArray[np.int64],
+    seed: int,
+    record: NDArray[np.int32] | None = None,
+) -> NDArray[np.int64]:
     """Simulate every cell of a block for some replications, in one thread.
 
     Parameters
@@ -101,6 +106,8 @@ def simulate_block(block: Block, indices: NDArray[np.int64], seed: int) -> NDArr
         Replication indices (`philox`) or seeds (`lesson`).
     seed : int
         The experiment's seed, 0 <= seed < 2**64; `lesson` does not use it.
+    record : ndarray of int32, shape (R, C, kernel.N_RECORDED, T), optional
+        Output: what happens in each round.
 
     Returns
     -------
@@ -119,9 +126,11 @@ def simulate_block(block: Block, indices: NDArray[np.int64], seed: int) -> NDArr
     row = 0
     while True:
         if block.generator == "philox":
-            status, row = kernel.simulate_philox(tables, indices, seed, room_bits, counters, row)
+            status, row = kernel.simulate_philox(
+                tables, indices, seed, room_bits, counters, row, record
+            )
         else:
-            status, row = kernel.simulate_lesson(tables, indices, room_bits, counters, row)
+            status, row = kernel.simulate_lesson(tables, indices, room_bits, counters, row, record)
         if status == kernel.DONE:
             return counters
         if status != kernel.GROW:
@@ -459,8 +468,8 @@ def simulate(
     >>> mc.simulate([cell], generator="lesson", seeds=[20260802])["calls"].item()
     4065
     """
-    _check_cells(cells, generator)
-    names, indices = _indices(replications, seed, generator, seeds)
+    check_cells(cells, generator)
+    names, indices = chosen_indices(replications, seed, generator, seeds)
     n = indices.size
     rows = np.empty((kernel.N_COUNTERS, len(cells), n), np.int64)
 
@@ -483,7 +492,8 @@ LESSON_REFUSES: Final = (
 )
 
 
-def _check_cells(cells: Sequence[Cell], generator: Generator) -> None:
+def check_cells(cells: Sequence[Cell], generator: Generator) -> None:
+    """Refuse what is no list of cells, and cells that the generator cannot draw for."""
     if not isinstance(cells, Sequence) or not all(isinstance(cell, Cell) for cell in cells):
         raise TypeError(f"cells must be a list of Cell, got {cells!r}")
     if generator not in ("philox", "lesson"):
@@ -493,7 +503,7 @@ def _check_cells(cells: Sequence[Cell], generator: Generator) -> None:
             raise ValueError(f"cell {index}: {LESSON_REFUSES}")
 
 
-def _indices(
+def chosen_indices(
     replications: int | Sequence[int] | None,
     seed: int,
     generator: Generator,

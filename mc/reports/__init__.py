@@ -1,0 +1,124 @@
+"""Figures and a page from a results folder.
+
+    report.html                  one file that needs nothing else: the answer, figures, tables
+    figures/*.svg, *.png         each figure, as it can go into a paper
+    figures/*.parquet            what figures are made of, where no table holds it
+
+The rooms of this folder: `view` (what all take from the results), `style` (how figures look and
+are written), `storm`, `distributions`, `sweeps`, `forest` (each kind of figure), `pictures` (which
+of them there are, with their texts), `answer`, `tables`, `page` (the page around them).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mc import store
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.experiment import Point
+    from mc.store import Results
+
+__all__ = ["PAGE", "draw_trace", "is_current", "report"]
+
+PAGE: Final = "report.html"
+_FIGURES: Final = "figures"
+
+
+def report(folder: str | Path | Results) -> Path:
+    """Draw the figures of a finished run and write its page.
+
+    Parameters
+    ----------
+    folder : path or Results
+        A results folder.
+
+    Returns
+    -------
+    Path
+        Of the page. The same results give the same bytes, of it and of every figure.
+
+    Raises
+    ------
+    FolderError
+        There are no results, or the run is not finished, or files of it are damaged.
+
+    Notes
+    -----
+    The storm curves are simulated once more, round by round, for a few hundred of the
+    replications.
+    """
+    results = folder if isinstance(folder, store.Results) else store.load(folder)
+    import polars as pl  # these take a second
+
+    from mc.reports.page import page
+    from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
+    from mc.reports.view import View
+
+    view = View(results)
+    storms, spreads = storm_tables(view), spread_tables(view)
+    drawn = list(pictures(view, storms, spreads))
+    files = {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
+    files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
+    for name, parts in ((STORM_DATA, storms), (SPREAD_DATA, spreads)):
+        if parts:
+            files[name] = store.table_bytes(pl.concat(parts.values()))
+    files[PAGE] = page(view, drawn, _mark(results)).encode()  # last: it links to the others
+    for name, content in files.items():
+        store.write(results.folder, name, content)
+    for path in (results.folder / _FIGURES).iterdir():
+        of_a_report = path.name.endswith((".svg", ".png", ".parquet"))
+        if of_a_report and f"{_FIGURES}/{path.name}" not in files:
+            path.unlink()  # of an earlier one
+    return results.folder / PAGE
+
+
+def is_current(results: Results) -> bool:
+    """Whether there is a page of just these results."""
+    try:
+        return _mark(results).encode() in (results.folder / PAGE).read_bytes()
+    except OSError:
+        return False
+
+
+def _mark(results: Results) -> str:
+    """What tells these results, in the version of this program, from all others."""
+    manifest = results.manifest
+    tables = "".join(manifest["tables"].values())
+    told = json.dumps([manifest["experiment"], tables, manifest["title"], manifest["versions"]])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, bytes]:
+    """Draw one replication of some cells, see `mc.runner.trace_points`.
+
+    Parameters
+    ----------
+    rounds : polars.DataFrame
+        As `trace_points` gives it, one replication of each cell.
+    points : sequence of Point
+        The cells.
+
+    Returns
+    -------
+    svg : str
+    png : bytes
+    """
+    from mc.reports import storm
+    from mc.reports.style import style, written
+    from mc.reports.view import value_text
+
+    cells = {point.cell: point.parameters for point in points}
+    labels = {}
+    for point in points:
+        names = [name for name in (point.scenario, point.policy) if name != "default"]
+        names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
+        labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
+    with style():
+        return written(storm.draw_trace(rounds, cells, labels))

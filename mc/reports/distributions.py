@@ -1,0 +1,159 @@
+"""How each headline number is distributed over the seeds, with the published figure marked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from mc.reports.style import INK, SERIES, WIDTH, hide_unused, new_figure, plain_numbers, wrapped
+from mc.reports.view import HEADLINE, View, metric_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SCHEMA: Final = pl.Schema(
+    {"cell": pl.Int32(), "metric": pl.String(), "low": pl.Float64(), "high": pl.Float64()}
+    | {"replications": pl.Int64()}
+)
+
+_BARS: Final = 60
+"""Bars of a histogram, at most: more values than that are put together."""
+
+
+def histograms(view: View, scenario: str) -> pl.DataFrame:
+    """Count replications, for each headline number with the same bars in all cells.
+
+    Returns
+    -------
+    polars.DataFrame
+        A line for each bar that is not empty: `cell`, `metric`, `low` and `high` (its ends, in
+        the unit of the metric), `replications`.
+    """
+    frames = [_SCHEMA.to_frame()]
+    for metric in HEADLINE:
+        found = {cell: view.distribution(cell, metric) for cell in view.chosen(scenario)}
+        some = [values for values, _ in found.values() if values.size]
+        if not some:
+            continue
+        edges = _edges(np.unique(np.concatenate(some)), _bar_width(view, list(found), metric))
+        for cell, (values, counts) in found.items():
+            heights = np.histogram(values, edges, weights=counts)[0].astype(np.int64)
+            bars = np.flatnonzero(heights)
+            columns = {
+                "cell": np.full(bars.size, cell, np.int32),
+                "metric": [metric] * bars.size,
+                "low": edges[bars],
+                "high": edges[bars + 1],
+                "replications": heights[bars],
+            }
+            frames.append(pl.DataFrame(columns, _SCHEMA))
+    return pl.concat(frames)
+
+
+def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure:
+    """Draw a panel for each headline number: below one another a histogram for each cell.
+
+    Parameters
+    ----------
+    view, scenario
+        As for `histograms`.
+    table : polars.DataFrame
+        What `histograms` gave.
+    """
+    chosen = view.chosen(scenario)
+    metrics = table["metric"].unique(maintain_order=True).to_list()
+    n_columns = 2
+    n_rows = -(-len(metrics) // n_columns)
+    labels = [wrapped(view.lines[cell]["label"], 28) for cell in chosen]
+    n_lines = max(label.count("\n") + 1 for label in labels)
+    height = max(0.42, 0.15 * n_lines + 0.06) * len(chosen) + 0.75
+    figure = new_figure(WIDTH + 0.6, 0.5 + n_rows * height)
+    grid = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
+    panels = list(grid.ravel())
+    hide_unused(panels, len(metrics))
+    for metric, panel in zip(metrics, panels, strict=False):
+        _panel(view, chosen, metric, table.filter(pl.col("metric") == metric), panel)
+    for row in grid:
+        row[0].set_yticks(np.arange(len(chosen)) - 0.3, labels, fontsize=8)
+        row[0].set_ylim(len(chosen) - 0.75, -0.95)
+    handles: dict[str, Any] = {}
+    for panel in panels[: len(metrics)]:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, panel: Axes) -> None:
+    """One metric: histograms on a common axis, each as high as its row."""
+    for i, cell in enumerate(chosen):
+        color = SERIES[i % len(SERIES)]
+        panel.axhline(i, color=color, linewidth=0.5)
+        bars = table.filter(pl.col("cell") == cell)
+        if bars.height:
+            low, high, counts = (bars[name].to_numpy() for name in ("low", "high", "replications"))
+            # from each end of a bar to the next; 0 where bars are left out
+            x = np.column_stack([low, low, high, high]).ravel()
+            y = np.column_stack([0 * counts, counts, counts, 0 * counts]).ravel() / counts.max()
+            panel.fill_between(x, i, i - 0.8 * y, color=color, alpha=0.55, linewidth=0.3)
+            panel.plot(
+                view.estimates[cell, metric]["mean"],
+                i,
+                marker="|",
+                color=INK,
+                markersize=7,
+                markeredgewidth=1.4,
+                linestyle="none",
+                label="mean",
+                zorder=3,
+            )
+        published = view.estimates[cell, metric]["published"]
+        if published is not None:
+            panel.plot(
+                published,
+                i - 0.06,
+                marker="D",
+                markerfacecolor="none",
+                markeredgecolor=INK,
+                markeredgewidth=1.3,
+                markersize=5.5,
+                linestyle="none",
+                label="published figure",
+                zorder=4,
+            )
+    panel.set_title(metric_title(metric))
+    panel.grid(False, axis="y")
+    panel.tick_params(axis="y", length=0)
+    panel.spines["left"].set_visible(False)
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    plain_numbers(panel.xaxis)
+
+
+def _bar_width(view: View, cells: list[int], metric: str) -> float:
+    """A width that suits the usual cell: Freedman and Diaconis 1981."""
+    widths = [
+        2 * (line["p75"] - line["p25"]) / line["n"] ** (1 / 3)
+        for line in (view.estimates[cell, metric] for cell in cells)
+        if line["n"]
+    ]
+    return float(np.median([width for width in widths if width > 0] or [0.0]))
+
+
+def _edges(values: NDArray[Any], width: float) -> NDArray[np.float64]:
+    """Edges of bars: whole numbers have whole steps."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        width = max(abs(low) * 1e-3, 0.5 if low == round(low) else 1e-6)
+        return np.array([low - width, low + width])
+    width = max(width, (high - low) / _BARS)
+    if np.all(values == np.round(values)):
+        step = max(1, round(width))
+        n = int((high - low) // step) + 1
+        edges: NDArray[np.float64] = low - 0.5 + step * np.arange(n + 1)
+        return edges
+    return np.linspace(low, high, max(2, int(np.ceil((high - low) / width)) + 1))

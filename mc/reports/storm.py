@@ -1,0 +1,385 @@
+"""The storm curve: calls per round over time, and one replication in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc.model import Cell
+from mc.reports.style import (
+    INK,
+    LINES,
+    MUTED,
+    SERIES,
+    SHADE,
+    WIDTH,
+    hide_unused,
+    new_figure,
+    short,
+    wrapped,
+)
+from mc.reports.view import View
+from mc.runner import rounds_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_POINTS: Final = 160
+"""Points of a curve, at most: what a panel can show."""
+
+_POINTS_ALONE: Final = 400
+"""The same in a panel as wide as the figure: of one replication single rounds shall be seen."""
+
+_ROUNDS_AT_ONCE: Final = 4_000_000
+"""Rounds that are in memory together: 64 MB."""
+
+_SHARES: Final = {"low_95": 0.025, "low_50": 0.25, "median": 0.5, "high_50": 0.75, "high_95": 0.975}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The rounds of a run that are shown, in steps of several rounds.
+
+    Attributes
+    ----------
+    start, n_steps, step : int
+        First round, how many steps, and rounds of each.
+    """
+
+    start: int
+    n_steps: int
+    step: int
+
+    @property
+    def stop(self) -> int:
+        """The round after the last."""
+        return self.start + self.n_steps * self.step
+
+    def seconds(self, cell: Cell) -> NDArray[np.float64]:
+        """Where the steps begin, and where the last ends, counted from the beginning of the fault.
+
+        From the beginning of the run where there is no fault.
+        """
+        origin = cell.fault_start if fault(cell) else 0
+        edges = self.start + self.step * np.arange(self.n_steps + 1)
+        found: NDArray[np.float64] = (edges - origin) / cell.rounds_per_second
+        return found
+
+    def mean(self, per_round: NDArray[Any]) -> NDArray[np.float64]:
+        """Mean over the rounds of each step, of the last axis."""
+        cut = per_round[..., self.start : self.stop]
+        found: NDArray[np.float64] = cut.reshape(*cut.shape[:-1], -1, self.step).mean(axis=-1)
+        return found
+
+
+def fault(cell: Cell) -> tuple[int, int] | None:
+    """First round of the fault window and the one after its last; None without one in the run."""
+    start, stop = cell.fault_start, min(cell.fault_start + cell.fault_rounds, cell.rounds)
+    return (start, stop) if start < stop else None
+
+
+def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch:
+    """Choose what to show: the fault window with what leads to it and the recovery.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Of one figure.
+    drain : float
+        Rounds after the window that the recovery takes.
+    most : int
+        Steps.
+    """
+    n_rounds = min(cell.rounds for cell in cells)
+    windows = [window for window in map(fault, cells) if window is not None]
+    start, stop, first = 0, n_rounds, 0
+    if windows:
+        first, last = min(w[0] for w in windows), max(w[1] for w in windows)
+        length = last - first
+        start = max(0, first - max(length // 4, 10))
+        stop = min(n_rounds, last + int(min(max(1.3 * drain, length / 2, 20), 3 * length + 200)))
+    step = max(1, -(-(stop - start) // most))
+    start += (first - start) % step  # a step begins with the fault
+    return Stretch(start, max(1, (stop - start) // step), step)
+
+
+# --- many replications ---------------------------------------------------------------------------
+
+
+def curves(view: View, scenario: str) -> pl.DataFrame:
+    """Record every round of a subset of replications, and give what calls per round they have.
+
+    Parameters
+    ----------
+    view : View
+    scenario : str
+        Its cells that are drawn, see `View.chosen`.
+
+    Returns
+    -------
+    polars.DataFrame
+        A line for each cell and step: `cell`, `round` (the first of the step), `rounds` (of the
+        step), `replications` (how many there are of it), `capacity`, and of the calls per round,
+        a mean over the step, the median and the ends of the middle 50 and 95 % of replications.
+    """
+    chosen = view.chosen(scenario)
+    cells = [view.parameters(number) for number in chosen]
+    shown = stretch(cells, _drain(view, chosen))
+    frames = []
+    for number, cell in zip(chosen, cells, strict=True):
+        indices = view.indices(number)
+        at_once = max(1, _ROUNDS_AT_ONCE // cell.rounds)
+        calls = []
+        for at in range(0, indices.size, at_once):
+            rounds = rounds_of(
+                cell, indices[at : at + at_once], view.source["seed"], view.source["generator"]
+            )
+            calls.append(shown.mean(rounds.calls))
+        found = np.quantile(
+            np.concatenate(calls), list(_SHARES.values()), axis=0, method="inverted_cdf"
+        )
+        n = shown.n_steps
+        frames.append(
+            pl.DataFrame(
+                {
+                    "cell": np.full(n, number, np.int32),
+                    "round": shown.start + shown.step * np.arange(n),
+                    "rounds": np.full(n, shown.step),
+                    "replications": np.full(n, indices.size),
+                    "capacity": shown.mean(rounds.capacity),
+                }
+                | dict(zip(_SHARES, found, strict=True))
+            )
+        )
+    return pl.concat(frames)
+
+
+def _drain(view: View, cells: Sequence[int]) -> float:
+    """Rounds of the recovery, of nearly all replications of all cells."""
+    found = view.results.summary.filter(
+        pl.col("cell").is_in(list(cells)), pl.col("metric") == "drain"
+    )["p95"].max()
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
+    """Draw a panel for each cell, all with the same axes.
+
+    Parameters
+    ----------
+    view, scenario
+        As for `curves`.
+    table : polars.DataFrame
+        What `curves` gave.
+    """
+    chosen = view.chosen(scenario)
+    n_columns = 1 if len(chosen) == 1 else 2
+    n_rows = -(-len(chosen) // n_columns)
+    figure = new_figure(WIDTH, 1.0 + 1.75 * n_rows)
+    grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    panels = list(grid.ravel())
+    hide_unused(panels, len(chosen))
+    lines = {number: table.filter(pl.col("cell") == number) for number in chosen}
+    first = lines[chosen[0]]
+    for i, (number, panel) in enumerate(zip(chosen, panels, strict=False)):
+        cell, line = view.parameters(number), lines[number]
+        n_steps = line.height
+        edges = Stretch(line["round"][0], n_steps, line["rounds"][0]).seconds(cell)
+        _shade(panel, cell)
+        color = SERIES[i % len(SERIES)]
+        several = line["replications"][0] > 1
+        if several:
+            for low, high, alpha, label in (
+                ("low_95", "high_95", 0.22, "95 % of replications"),
+                ("low_50", "high_50", 0.45, "50 % of replications"),
+            ):
+                panel.fill_between(
+                    edges,
+                    _closed(line[low]),
+                    _closed(line[high]),
+                    step="post",
+                    color=color,
+                    alpha=alpha,
+                    linewidth=0,
+                    label=label,
+                )
+        if i > 0:
+            panel.step(
+                edges,
+                _closed(first["median"]),
+                where="post",
+                color=MUTED,
+                linewidth=0.9,
+                linestyle=LINES[2],
+                label=f"{'median' if several else 'calls'} of the first panel",
+            )
+        panel.step(
+            edges,
+            _closed(line["median"]),
+            where="post",
+            color=color,
+            linewidth=1.6,
+            label="median" if several else "calls",
+        )
+        _capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
+        panel.set_title(wrapped(view.lines[number]["label"], 40 if n_columns == 2 else 84))
+    for panel in panels[: len(chosen)][-n_columns:]:
+        panel.set_xlabel(_time_label(view.parameters(chosen[0])))
+        panel.tick_params(labelbottom=True)
+    step = first["rounds"][0]
+    per = "calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds"
+    for row in grid:
+        row[0].set_ylabel(per)
+    _legend(figure, panels[min(1, len(chosen) - 1)], len(panels))
+    return figure
+
+
+def _closed(values: pl.Series) -> NDArray[Any]:
+    """A value for the end of the last step, too."""
+    found = values.to_numpy()
+    return np.append(found, found[-1])
+
+
+def _shade(panel: Axes, cell: Cell) -> None:
+    window = fault(cell)
+    if window is None:
+        return
+    start, stop = ((t - window[0]) / cell.rounds_per_second for t in window)
+    panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
+
+
+def _capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, highest: float) -> None:
+    """Draw what is served, and end the axis where the calls do.
+
+    A capacity that is far above is given in words.
+    """
+    window = fault(cell)
+    served = np.array([cell.capacity])
+    at = edges[[0]]
+    if window is not None:
+        served = np.array([cell.capacity, cell.fault_capacity, cell.capacity])
+        at = np.append(at, (np.array(window) - window[0]) / cell.rounds_per_second)
+    top = max([highest, 1.0, *served[served <= 3 * highest]])
+    panel.set_ylim(0, 1.08 * top)
+    if served.min() <= 1.08 * top:
+        panel.step(
+            np.append(at, edges[-1]),
+            np.append(served, served[-1]),
+            where="post",
+            color=INK,
+            linewidth=1.0,
+            linestyle=LINES[1],
+            label="capacity",
+        )
+    if served.max() > 1.08 * top:
+        panel.annotate(
+            f"capacity {short(served.max())}, above the panel",
+            (0.99, 0.97),
+            xycoords="axes fraction",
+            ha="right",
+            va="top",
+            fontsize=7.5,
+            color=MUTED,
+        )
+
+
+def _time_label(cell: Cell) -> str:
+    return "seconds since the fault began" if fault(cell) else "seconds"
+
+
+def _legend(figure: Figure, panel: Axes, n_panels: int) -> None:
+    """One legend for all panels, in the colour of the one that it is taken from."""
+    handles, labels = panel.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3 if n_panels > 1 else 5)
+
+
+# --- one replication -----------------------------------------------------------------------------
+
+
+def draw_trace(
+    rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
+) -> Figure:
+    """Draw one replication of some cells, round by round.
+
+    Parameters
+    ----------
+    rounds : polars.DataFrame
+        As `mc.trace` gives it, one replication of each cell.
+    cells, labels : mapping
+        By the number of the cell: what it is, and what it is called.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A panel for each cell: calls that succeed and calls that fail, stacked; below it how many
+        requests wait.
+    """
+    lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
+    drained = max(map(_drained, lines.values(), cells.values()))
+    shown = stretch(list(cells.values()), drained, _POINTS_ALONE)
+    highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
+    figure = new_figure(WIDTH, 0.8 + 2.5 * len(cells))
+    grid = figure.subplots(
+        2 * len(cells), 1, sharex=True, squeeze=False, height_ratios=[2.4, 1] * len(cells)
+    )[:, 0]
+    for i, (number, cell) in enumerate(cells.items()):
+        upper, lower = grid[2 * i], grid[2 * i + 1]
+        line = lines[number]
+        edges = shown.seconds(cell)
+        steps = {
+            name: shown.mean(line[name].to_numpy()) for name in ("successful", "calls", "waiting")
+        }
+        for panel in (upper, lower):
+            _shade(panel, cell)
+        good, all_calls = (
+            np.append(steps[name], steps[name][-1]) for name in ("successful", "calls")
+        )
+        upper.fill_between(
+            edges, 0, good, step="post", color=SERIES[0], alpha=0.75, linewidth=0, label="succeed"
+        )
+        upper.fill_between(
+            edges,
+            good,
+            all_calls,
+            step="post",
+            facecolor="none",
+            edgecolor=SERIES[1],
+            hatch="//////",
+            linewidth=0.0,
+            label="fail",
+        )
+        upper.step(edges, all_calls, where="post", color=SERIES[1], linewidth=1.1, label="calls")
+        _capacity(upper, edges, cell, highest)
+        upper.set_title(wrapped(labels[number], 90))
+        upper.set_ylabel(
+            "calls/round" if shown.step == 1 else f"calls/round,\nmean of {shown.step} rounds"
+        )
+        lower.step(
+            edges,
+            np.append(steps["waiting"], steps["waiting"][-1]),
+            where="post",
+            color=INK,
+            linewidth=1.2,
+        )
+        lower.set_ylim(0, 1.08 * max(1.0, steps["waiting"].max()))
+        lower.set_ylabel("requests\nwaiting")
+    grid[-1].set_xlabel(_time_label(next(iter(cells.values()))))
+    figure.align_ylabels(list(grid))
+    _legend(figure, grid[0], 1)
+    return figure
+
+
+def _drained(line: pl.DataFrame, cell: Cell) -> float:
+    """Rounds after the fault until nobody waits."""
+    window = fault(cell)
+    if window is None:
+        return 0.0
+    waiting = line["waiting"].to_numpy()[window[1] :]
+    calm = np.flatnonzero(waiting == 0)
+    return float(calm[0] if calm.size else waiting.size)

@@ -1,0 +1,168 @@
+"""How all figures look, and how they are written: the same figure, the same bytes."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK: Final = "#1f2328"
+MUTED: Final = "#5f6873"
+GRID: Final = "#d9dee4"
+SHADE: Final = "#eceff3"
+PAPER: Final = "#ffffff"
+ON_DARK: Final = "#fdfdfd"
+ON_LIGHT: Final = "#101010"
+"""Text on a coloured ground: the same in light and dark mode."""
+
+SERIES: Final = ("#0072b2", "#c4500a", "#00795a", "#a8477f", "#7d6200", "#4b4f9e")
+"""After Okabe and Ito (2008), darkened so that a line is seen on white; told apart by all common
+kinds of colour vision, and never alone: each comes with a marker and a line style."""
+
+MARKERS: Final = ("o", "s", "^", "D", "v", "P")
+LINES: Final[tuple[Any, ...]] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.5, 1.2)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (3, 1)),
+    (0, (8, 2)),
+)
+
+VARIABLES: Final = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    SHADE: "--shade",
+    PAPER: "--paper",
+} | {color: f"--series-{i}" for i, color in enumerate(SERIES)}
+"""Colours that the page sets anew in dark mode."""
+
+WIDTH: Final = 7.6
+"""Inches of a usual figure: text of 9 points is then 12 pixels high on the page."""
+
+_RC: Final[dict[str, Any]] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same layout everywhere
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.facecolor": PAPER,
+    "figure.facecolor": PAPER,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "svg.fonttype": "none",  # text stays text: small, searchable, and follows the page's mode
+    "svg.hashsalt": "retrystorm",
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """Settings of all figures for the time of a `with`, whatever the user has set."""
+    settings: dict[Any, Any] = {**mpl.rcParamsDefault, "backend": "agg", **_RC}
+    return mpl.rc_context(settings)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Make a figure that draws itself, without a window; inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def written(figure: Figure) -> tuple[str, bytes]:
+    """Write a figure as SVG and as PNG (150 dots per inch), without date or version.
+
+    `savefig` would draw each of them once more beforehand.
+    """
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    figure.dpi = 72
+    svg = io.StringIO()
+    to_svg: Any = FigureCanvasSVG(figure)
+    to_svg.print_svg(svg, metadata={"Date": None, "Creator": None})
+    figure.dpi = 150
+    png = io.BytesIO()
+    to_png: Any = FigureCanvasAgg(figure)
+    to_png.print_png(png, metadata={"Software": None})
+    # a hundredth of a point is seen by nobody
+    text = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg.getvalue())
+    return text, png.getvalue()
+
+
+def inlined(svg: str, name: str, label: str) -> str:
+    """Make a page's part of an SVG file.
+
+    Its colours become the page's, its ids its own, and it is one picture with a text to a screen
+    reader.
+
+    Parameters
+    ----------
+    svg : str
+        As `svg_of` gives it.
+    name : str
+        Begins the ids, which must be unique on the page.
+    label : str
+        The alternative text, escaped for an attribute.
+    """
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<!--.*?-->\n?", "", body, flags=re.DOTALL)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
+    body = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body)
+    body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
+    for color, variable in VARIABLES.items():
+        body = body.replace(color, f"var({variable})")
+    return body.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break a label into lines."""
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False)) or text
+
+
+def short(value: float) -> str:
+    """Write a number with up to three digits after those of a thousand."""
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def plain_numbers(axis: Any) -> None:
+    """Write the ticks of an axis without exponents."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def hide_unused(axes: list[Axes], n_used: int) -> None:
+    """Take away panels of a grid that hold nothing."""
+    for panel in axes[n_used:]:
+        panel.remove()

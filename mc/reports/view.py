@@ -1,0 +1,249 @@
+"""What the figures and the page take from a results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc import experiment as experiments
+from mc.model import MEANINGS, Cell
+from mc.runner import indices_of
+from mc.statistics import METRICS, with_ratios
+from mc.store import Results
+
+HEADLINE: Final = (
+    *("calls", "multiplier", "peak", "successful", "dropped"),
+    *("window_rate", "times_usual"),
+)
+"""The numbers of a replication that are shown, in the lesson's order."""
+
+NAMES: Final = {
+    "calls": "calls",
+    "multiplier": "multiplier",
+    "peak": "peak",
+    "successful": "successful",
+    "dropped": "dropped",
+    "window_rate": "window rate",
+    "times_usual": "times the usual rate",
+}
+
+MOST_SCENARIOS: Final = 4
+MOST_CELLS: Final = 6
+"""Scenarios, and cells of each, that are drawn one by one; of a sweep a choice."""
+
+TRACED: Final = 300
+"""Replications of the second pass, in which every round is recorded."""
+
+_ROUNDS_TRACED: Final = 12_000_000
+_FEWEST_TRACED: Final = 20
+"""Of very long replications fewer: no more rounds than this, but no fewer replications."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A parameter that varies over the grid.
+
+    Attributes
+    ----------
+    name : str
+        The parameter.
+    values : list
+        Its values in the order of the file; None for no budget.
+    """
+
+    name: str
+    values: list[Any]
+
+    @property
+    def title(self) -> str:
+        """Name and unit."""
+        return parameter_title(self.name)
+
+
+def parameter_title(name: str) -> str:
+    """Name and unit of a parameter."""
+    unit = experiments.CELL_COLUMNS[name][0]
+    return f"{name} ({unit})" if unit else name
+
+
+def metric_title(metric: str) -> str:
+    """Name and unit of a metric."""
+    unit = MEANINGS[metric][0]
+    name = NAMES.get(metric, metric.replace("_", " "))
+    return name if unit in ("", name) else f"{name} ({unit})"
+
+
+def value_text(value: object) -> str:
+    """Write a parameter's value as a table shows it."""
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class View:
+    """A results folder with what is computed of it more than once.
+
+    Attributes
+    ----------
+    results : Results
+        A finished run.
+    """
+
+    results: Results
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """The experiment as it was read."""
+        source: Mapping[str, Any] = self.results.manifest["experiment"]
+        return source
+
+    @cached_property
+    def axes(self) -> list[Axis]:
+        """The axes of the grid along which something varies, the longest first."""
+        found = []
+        for axis in self.source["grid"]:
+            values = self.results.cells[axis["name"]].unique(maintain_order=True).to_list()
+            if len(values) > 1:
+                found.append(Axis(axis["name"], _in_order(values)))
+        return sorted(found, key=lambda axis: -len(axis.values))
+
+    @cached_property
+    def design(self) -> list[str]:
+        """Parameters that a design varies."""
+        cells = self.results.cells
+        ranges = (self.source["design"] or {"ranges": []})["ranges"]
+        return [span["name"] for span in ranges if cells[span["name"]].n_unique() > 1]
+
+    @cached_property
+    def cells(self) -> pl.DataFrame:
+        """The table of cells, with a `label` that tells those of a scenario apart."""
+        cells = self.results.cells
+        by_policy = cells["policy"].n_unique() > 1
+        names = [axis["name"] for axis in self.source["grid"] if axis["name"] in self._varying]
+        labels = []
+        for line in cells.iter_rows(named=True):
+            parts = [line["policy"]] if by_policy else []
+            parts += [f"{name} {value_text(line[name])}" for name in [*names, *self.design]]
+            labels.append(", ".join(parts) or _alone(line["scenario"]))
+        return cells.with_columns(label=pl.Series(labels, dtype=pl.String))
+
+    @property
+    def _varying(self) -> set[str]:
+        return {axis.name for axis in self.axes}
+
+    @cached_property
+    def lines(self) -> dict[int, dict[str, Any]]:
+        """Each line of the table of cells, by the number of the cell."""
+        return {line["cell"]: line for line in self.cells.iter_rows(named=True)}
+
+    @cached_property
+    def scenarios(self) -> list[str]:
+        """Names, in the order of the file."""
+        return self.cells["scenario"].unique(maintain_order=True).to_list()
+
+    @cached_property
+    def policies(self) -> list[str]:
+        """Names, in the order of the file."""
+        return self.cells["policy"].unique(maintain_order=True).to_list()
+
+    @cached_property
+    def estimates(self) -> dict[tuple[int, str], dict[str, Any]]:
+        """The lines of the summary about what is shown, by cell and metric."""
+        wanted = self.results.summary.filter(pl.col("metric").is_in(list(HEADLINE)))
+        return {(line["cell"], line["metric"]): line for line in wanted.iter_rows(named=True)}
+
+    def mean(self, cell: int, metric: str) -> float | None:
+        """Mean of a metric in a cell; None where it is undefined."""
+        found: float | None = self.estimates[cell, metric]["mean"]
+        return found
+
+    def half_width(self, cell: int, metric: str) -> float | None:
+        """Half the length of the mean's interval; None where there is none."""
+        return half_width(self.estimates[cell, metric])
+
+    def in_scenario(self, scenario: str) -> list[int]:
+        """Numbers of its cells, in the order of the file."""
+        return self.cells.filter(pl.col("scenario") == scenario)["cell"].to_list()
+
+    def has_window(self, cell: int) -> bool:
+        """Whether a fault lies inside the run."""
+        return self.mean(cell, "window_rate") is not None
+
+    def strain(self, scenario: str) -> str:
+        """The metric that says how much the dependency is asked for."""
+        return "window_rate" if any(map(self.has_window, self.in_scenario(scenario))) else "calls"
+
+    def chosen(self, scenario: str) -> list[int]:
+        """The cells that are drawn one by one: all, or some from lowest strain to highest."""
+        cells = self.in_scenario(scenario)
+        if len(cells) <= MOST_CELLS:
+            return cells
+        strain = self.strain(scenario)
+        ordered = sorted(cells, key=lambda cell: (self.mean(cell, strain) or 0.0, cell))
+        places = np.linspace(0, len(ordered) - 1, MOST_CELLS).round().astype(int)
+        return [ordered[i] for i in dict.fromkeys(places.tolist())]
+
+    def choice_note(self, scenario: str) -> str:
+        """Say which cells are drawn, where it is not all of them."""
+        n = len(self.in_scenario(scenario))
+        if n <= MOST_CELLS:
+            return ""
+        name = NAMES[self.strain(scenario)]
+        return f"{MOST_CELLS} of {n:,} cells, from the lowest {name} to the highest, evenly spaced."
+
+    def parameters(self, cell: int) -> Cell:
+        """The cell itself."""
+        return experiments.cells_of(self.cells.filter(pl.col("cell") == cell))[cell]
+
+    def indices(self, cell: int) -> NDArray[np.int64]:
+        """What the kernel is given for the replications of the second pass."""
+        line = self.lines[cell]
+        most = max(_FEWEST_TRACED, _ROUNDS_TRACED // line["rounds"])
+        return indices_of(self.source, min(line["replications"], TRACED, most))
+
+    @cached_property
+    def _rows(self) -> pl.DataFrame:
+        """Rows of all cells that are drawn one by one, with the ratios."""
+        wanted = [c for scenario in self.scenarios[:MOST_SCENARIOS] for c in self.chosen(scenario)]
+        rows = self.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
+        return with_ratios(rows, self.results.cells)
+
+    def distribution(self, cell: int, metric: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Count how often each value of a metric occurs in a cell that is drawn.
+
+        Returns
+        -------
+        values, counts : ndarray, shape (K,)
+            Ascending; empty where the metric is undefined.
+        """
+        values = self._rows.filter(pl.col("cell") == cell)[METRICS[metric].name].drop_nulls()
+        found, counts = np.unique(values.to_numpy(), return_counts=True)
+        return found, counts.astype(np.int64)
+
+
+def _alone(scenario: str) -> str:
+    """What the only cell of a scenario is called."""
+    return "the only cell" if scenario == "default" else scenario
+
+
+def half_width(estimate: Mapping[str, Any]) -> float | None:
+    """Half the length of an interval; None where there is none."""
+    if estimate["ci_low"] is None or estimate["ci_high"] is None:
+        return None
+    return float(estimate["ci_high"] - estimate["ci_low"]) / 2
+
+
+def _in_order(values: Iterable[Any]) -> list[Any]:
+    """Numbers ascending, no budget last; texts as they are."""
+    listed = list(values)
+    if any(isinstance(value, str) for value in listed):
+        return listed
+    numbers = sorted(value for value in listed if value is not None)
+    return numbers + [None] * (None in listed)

@@ -1,0 +1,255 @@
+"""Replications round by round: what `simulate` adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from mc import kernel
+from mc.experiment import Experiment, ExperimentError, Point
+from mc.experiment.words import hint, quote, value_text
+from mc.model import Cell, Generator
+from mc.runner.tasks import Block, check_cells, chosen_indices, lesson_seeds, simulate_block
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TRACE_COLUMNS: Final[dict[str, tuple[str, str]]] = {
+    "cell": ("", "number of the cell"),
+    "replication": ("", "number of the replication"),
+    "seed": ("", "seed of the replication, with the lesson's generator only"),
+    "round": ("rounds", "number of the round, from 0"),
+    "calls": ("calls", "calls of the round: primary + retries = successful + failed"),
+    "primary": ("calls", "first attempts, one for each request that arrives"),
+    "retries": ("calls", "all other attempts"),
+    "successful": ("calls", "calls that succeeded"),
+    "failed": ("calls", "calls that failed, for want of capacity or though they were served"),
+    "dropped": ("requests", "requests given up"),
+    "capacity": ("calls", "calls that the dependency serves"),
+    "waiting": ("requests", "requests that wait for a retry at the end of the round"),
+}
+"""Unit and meaning of the columns of `trace`."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What happens in each round of R replications of one cell.
+
+    Attributes
+    ----------
+    primary, retries, failed, dropped : ndarray of int32, shape (R, T)
+        Calls that are first attempts, that are not, that fail, and whose request is given up.
+    capacity : ndarray of int32, shape (T,)
+        Calls that the dependency serves.
+    """
+
+    primary: NDArray[np.int32]
+    retries: NDArray[np.int32]
+    failed: NDArray[np.int32]
+    dropped: NDArray[np.int32]
+    capacity: NDArray[np.int32]
+
+    @property
+    def calls(self) -> NDArray[np.int32]:
+        """Calls of each round."""
+        return self.primary + self.retries
+
+    @property
+    def successful(self) -> NDArray[np.int32]:
+        """Calls that succeed."""
+        return self.calls - self.failed
+
+    @property
+    def waiting(self) -> NDArray[np.int64]:
+        """Requests that wait for a retry at the end of the round."""
+        return np.cumsum(self.failed - self.dropped - self.retries, axis=1, dtype=np.int64)
+
+
+def rounds_of(
+    cell: Cell, indices: NDArray[np.int64], seed: int, generator: Generator = "philox"
+) -> Rounds:
+    """Simulate some replications of a cell and keep every round: 16 bytes each.
+
+    Parameters
+    ----------
+    cell : Cell
+        The cell, T rounds.
+    indices : ndarray of int64, shape (R,)
+        Replication indices (`philox`) or seeds (`lesson`).
+    seed : int
+        The experiment's seed; `lesson` does not use it.
+    generator : {"philox", "lesson"}
+        Which draws.
+    """
+    block = Block((0,), (cell,), generator)
+    record = np.empty((indices.size, 1, kernel.N_RECORDED, cell.rounds), np.int32)
+    simulate_block(block, indices, seed, record)
+    return Rounds(
+        primary=record[:, 0, kernel.ROUND_PRIMARY],
+        retries=record[:, 0, kernel.ROUND_RETRIES],
+        failed=record[:, 0, kernel.ROUND_FAILED],
+        dropped=record[:, 0, kernel.ROUND_DROPPED],
+        capacity=block.tables.capacities[0],
+    )
+
+
+def trace(
+    cells: Cell | Sequence[Cell],
+    replications: int | Sequence[int] | None = None,
+    seed: int = 20260802,
+    generator: Generator = "philox",
+    seeds: Sequence[int] | None = None,
+) -> pl.DataFrame:
+    """Simulate cells and give what happens round by round.
+
+    Parameters
+    ----------
+    cells : Cell or sequence of Cell
+        What to simulate.
+    replications : int or sequence of int, optional
+        How many (indices 0, 1, ...), or the indices themselves. Default 1, or the number of
+        `seeds`. Each has `rounds` lines of 96 bytes.
+    seed, generator, seeds
+        As for `simulate`: the rows of a replication sum up to its counters there.
+
+    Returns
+    -------
+    polars.DataFrame
+        One line for each (cell, replication, round), sorted: `cell` (index into `cells`),
+        `replication`, `seed` (with `lesson`), `round`, then `calls`, `primary`, `retries`,
+        `successful`, `failed`, `dropped`, `capacity`, `waiting`, see `TRACE_COLUMNS`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `simulate`.
+
+    Examples
+    --------
+    >>> import mc
+    >>> rounds = mc.trace(mc.Cell(fault_rounds=100, tries=(3, 3, 3)), replications=[7])
+    >>> rounds["calls"].max() == mc.simulate([mc.Cell(fault_rounds=100, tries=(3, 3, 3))], [7])[
+    ...     "peak"
+    ... ].item()
+    True
+    """
+    chosen = [cells] if isinstance(cells, Cell) else cells
+    check_cells(chosen, generator)
+    if replications is None and seeds is None:
+        replications = 1
+    names, indices = chosen_indices(replications, seed, generator, seeds)
+    return _frame(dict(enumerate(chosen)), names, indices, int(seed), generator)
+
+
+def trace_points(
+    experiment: Experiment, points: Sequence[Point], replications: Sequence[int]
+) -> pl.DataFrame:
+    """Give the rounds of some cells of an experiment, drawn as a run of it draws them.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        As `mc.experiment.read` gives it.
+    points : sequence of Point
+        Some of its cells, see `choose`.
+    replications : sequence of int
+        Indices, each >= 0.
+
+    Returns
+    -------
+    polars.DataFrame
+        As `trace` gives it; `cell` is the number of the cell in the experiment.
+    """
+    names = np.array(replications, np.int64)
+    indices = indices_of(experiment.source, int(names.max()) + 1)[names]
+    cells = {point.cell: point.parameters for point in points}
+    return _frame(cells, names, indices, experiment.seed, experiment.generator)
+
+
+def choose(
+    experiment: Experiment,
+    scenario: str | None = None,
+    policy: str | None = None,
+    at: Mapping[str, str] | None = None,
+) -> list[Point]:
+    """Find the cells of an experiment that have a scenario, a policy and values on other axes.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        As `mc.experiment.read` gives it.
+    scenario, policy : str, optional
+        Names.
+    at : mapping of str to str, optional
+        Values by parameter, written as tables show them: ``{"budget": "none"}``.
+
+    Raises
+    ------
+    ExperimentError
+        No cell is like that: what there is, is said.
+    """
+    points = list(experiment.points)
+    for name, wanted in {"scenario": scenario, "policy": policy, **(at or {})}.items():
+        if wanted is None:
+            continue
+        options = {point.cell: _written(point, name) for point in points}
+        points = [point for point in points if _same(options[point.cell], wanted)]
+        if not points:
+            known = [text for text in dict.fromkeys(options.values()) if text is not None]
+            place = f"--{name}" if name in ("scenario", "policy") else f"--at: {name}"
+            what = f"{quote(wanted)} does not exist" if known else "is no axis"
+            raise ExperimentError([f"{experiment.path}: {place} {what}{hint(wanted, known)}"])
+    return points
+
+
+def _same(written: str | None, wanted: str) -> bool:
+    """Whether two texts mean the same value: 8 is 8.0."""
+    try:
+        return written is not None and float(written) == float(wanted)
+    except ValueError:
+        return written == wanted
+
+
+def _written(point: Point, name: str) -> str | None:
+    """The value of a cell on an axis, as a text; None where there is no such axis."""
+    if name in ("scenario", "policy"):
+        return str(getattr(point, name))
+    return value_text(point.at[name]) if name in point.at else None
+
+
+def indices_of(source: Mapping[str, Any], n: int) -> NDArray[np.int64]:
+    """What the kernel is given for replications 0 .. n-1 of an experiment, see its `source`."""
+    is_lesson = source["generator"] == "lesson"
+    seeds = source["seeds"] or (lesson_seeds(source["seed"], n) if is_lesson else range(n))
+    return np.array(seeds[:n], np.int64)
+
+
+def _frame(
+    cells: Mapping[int, Cell],
+    names: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    seed: int,
+    generator: Generator,
+) -> pl.DataFrame:
+    """Rounds as a frame, cell after cell."""
+    frames = []
+    for number, cell in cells.items():
+        rounds = rounds_of(cell, indices, seed, generator)
+        n, n_rounds = rounds.calls.shape
+        columns: dict[str, Any] = {
+            "cell": np.full(n * n_rounds, number, np.int32),
+            "replication": np.repeat(names, n_rounds),
+        }
+        if generator == "lesson":
+            columns["seed"] = np.repeat(indices, n_rounds)
+        columns["round"] = np.tile(np.arange(n_rounds), n)
+        for name in ("calls", "primary", "retries", "successful", "failed", "dropped"):
+            columns[name] = getattr(rounds, name).ravel().astype(np.int64)
+        columns["capacity"] = np.tile(rounds.capacity.astype(np.int64), n)
+        columns["waiting"] = rounds.waiting.ravel()
+        frames.append(pl.DataFrame(columns))
+    return pl.concat(frames)

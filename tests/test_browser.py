@@ -1,0 +1,122 @@
+"""The report in a browser: nothing is missing, nothing overflows, tables sort.
+
+Needs Chromium (Debian: ``apt install chromium``) and the extra `browser`; skipped without.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from folders import run
+from test_report import SMALL
+
+import mc
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM: Final = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+MODES: Final = {
+    "phone": {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"},
+    "desk": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "dark"},
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra: browser")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
+    options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser") / "results"
+    run(SMALL, folder)
+    return mc.report(folder)
+
+
+def opened(browser: Any, path: Path, mode: str) -> tuple[Any, list[str]]:
+    """Open the page; the list takes what the console says and what is asked of the network."""
+    page = browser.new_page(**MODES[mode])
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("request", lambda asked: told.append(asked.url) if asked.url != path.as_uri() else None)
+    page.goto(path.as_uri())
+    return page, told
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_page_opens_without_a_word_and_shows_every_figure(
+    mode: str, browser: Any, path: Path
+) -> None:
+    page, told = opened(browser, path, mode)
+    assert [line for line in told if not line.startswith("data:")] == []
+    boxes = [svg.bounding_box() for svg in page.query_selector_all("figure svg[role=img]")]
+    assert len(boxes) == len(list((path.parent / "figures").glob("*.svg")))
+    # as wide as it is legible; on a phone it scrolls inside its frame
+    assert all(box["width"] >= 600 and box["height"] >= 100 for box in boxes)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width == MODES[mode]["viewport"]["width"]  # type: ignore[index]
+
+
+def test_dark_mode_is_dark_and_its_text_is_light(browser: Any, path: Path) -> None:
+    script = """() => {
+        const sum = (text) => text.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0);
+        const tick = document.querySelector("figure svg text");
+        return [sum(getComputedStyle(document.body).backgroundColor),
+                sum(getComputedStyle(tick).fill)];
+    }"""
+    for mode, is_dark in (("desk", False), ("dark", True)):
+        page, _ = opened(browser, path, mode)
+        ground, text = page.evaluate(script)
+        assert (ground < text) == is_dark
+        assert abs(ground - text) > 400  # of 765
+
+
+def test_a_table_sorts_by_the_number_and_back(browser: Any, path: Path) -> None:
+    page, _ = opened(browser, path, "desk")
+    table = page.locator("table").nth(1)
+    head = table.locator("th[scope=col]", has_text="dropped")
+    column = head.evaluate("cell => cell.cellIndex")
+
+    def numbers() -> list[float]:
+        cells = table.locator(f"tbody tr > *:nth-child({column + 1})")
+        return [float(text) for text in cells.evaluate_all("all => all.map(x => x.dataset.v)")]
+
+    for direction in ("ascending", "descending"):
+        head.locator("button").press("Enter")  # with the keyboard
+        got = numbers()
+        expected = sorted(got, reverse=direction == "descending")
+        assert got == expected
+        assert head.get_attribute("aria-sort") == direction
+    assert len(set(numbers())) > 1
+
+
+def test_without_scripts_the_page_says_the_same(browser: Any, path: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert "Of 2 claims, 1 holds, 1 fails" in page.inner_text("main")
+    assert page.locator("tbody tr").count() > 4
+
+
+def test_the_page_prints_on_paper_with_all_its_tables(browser: Any, path: Path) -> None:
+    page, _ = opened(browser, path, "dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    ground = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')")
+    assert ground.strip() == "#ffffff"  # ink is dear
+    assert len(page.pdf(format="A4")) > 20_000
