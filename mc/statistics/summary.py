@@ -263,7 +263,8 @@ def _estimates(
     counted = counts.histogram
     found_moments = moments(counted)
     n = found_moments.n
-    note = intervals.mean_notes(n, n - _n_zero(counted), found_moments.skewness)
+    judged = n, n - _n_zero(counted), found_moments.skewness
+    given = intervals.mean_given(*judged)
     found = with_estimate(n, found_moments.mean, found_moments.variance, given)
     found["note"] = intervals.mean_notes(*judged)
     found |= _order_statistics(counted, n)
