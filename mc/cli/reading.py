@@ -152,7 +152,15 @@ def _state(status: Status) -> tuple[str, str]:
 
 
 def _verify_figures(found: Verification) -> Figures:
-    n_wrong = found.differences.select("cell", "replication").n_unique()
+    if "metric" in found.differences.columns:
+        made, differing = "counted", "numbers differ"
+        n_wrong = found.differences.height
+    else:
+        made, differing = "made", "differ"
+        n_wrong = found.differences.select("cell", "replication").n_unique()
+    verdict = f"{n_wrong:,} {differing}" if n_wrong else "all equal"
+    if found.n_checked == 0 < found.n_rows and found.seed is not None:
+        verdict = "no shard was done in the time"
     drawn = "" if found.n_checked == found.n_rows else f", drawn with seed {found.seed}"
     return Figures(
         before=tuple(_verify_lines(found)),
@@ -172,8 +180,7 @@ def _verify_figures(found: Verification) -> Figures:
         labels={
             "files": f"{found.n_files:,} as they were written"
             + (f", {len(found.faults):,} faults" if found.faults else ""),
-            "rows": f"{found.n_checked:,} of {found.n_rows:,} made once more{drawn}: "
-            + (f"{n_wrong:,} differ" if n_wrong else "all equal"),
+            "rows": f"{found.n_checked:,} of {found.n_rows:,} {made} once more{drawn}: {verdict}",
             "results": str(found.folder) + ("" if found.complete else " (not finished)"),
         },
     )
@@ -185,9 +192,13 @@ def _verify_lines(found: Verification) -> Iterator[str]:
         stored, recomputed = (
             "NULL" if line[name] is None else line[name] for name in ("stored", "recomputed")
         )
+        what = (
+            f"{line['metric']}: {line['what']}"
+            if "metric" in line
+            else f"replication {line['replication']}: {line['counter']}"
+        )
         yield (
-            f"{line['file']}: cell {line['cell']}, replication {line['replication']}: "
-            f"{line['counter']} is {stored}, made once more {recomputed}"
+            f"{line['file']}: cell {line['cell']}, {what} is {stored}, made once more {recomputed}"
         )
     if found.differences.height > _MOST_DIFFERENCES:
         yield f"... and {found.differences.height - _MOST_DIFFERENCES:,} further differences"

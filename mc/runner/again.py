@@ -11,7 +11,8 @@ from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Point, Precision
 from mc.runner.stock import take_stock
-from mc.store import FolderError
+from mc.runner.tallying import Tallying
+from mc.store import FolderError, Shard
 
 
 def is_finished(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> bool:
@@ -60,9 +61,21 @@ def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
             "Give another folder with --out, or start afresh with --force"
         )
     free = itertools.count(len(numbers))
-    return experiments.renumber(
+    experiment = experiments.renumber(
         experiment, [numbers[name] if name in numbers else next(free) for name in names]
     )
+    if experiment.keep == "histograms":
+        shards = store.of_each(_footer, store.shard_paths(folder))
+        known = [shard for shard in shards if shard and store.is_of_run(shard, manifest)]
+        Tallying.of(experiment).refuse(folder, known)
+    return experiment
+
+
+def _footer(path: Path) -> Shard | None:
+    try:
+        return store.read_footer(path)
+    except (FolderError, FileNotFoundError):
+        return None  # will be put aside, or was
 
 
 def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:

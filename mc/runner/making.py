@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mc import store
-from mc.experiment import Experiment
 from mc.model import Generator
 from mc.runner.tallying import AnyTask, Tallying, TallyTask
 from mc.runner.tasks import Task, lesson_seeds, rows_of, simulate_task
@@ -51,9 +50,7 @@ class Recipe:
 
     def given(self, start: int, stop: int) -> NDArray[np.int64]:
         """What the kernel is given for each replication of a range: its index, or its seed."""
-        if self.generator == "philox":
-            return np.arange(start, stop)
-        return _lesson_seeds(self.seed, self.seeds, self.replications)[start:stop]
+        return kernel_input(self.generator, self.seed, self.seeds, self.replications)(start, stop)
 
 
 def make_shards(
@@ -116,11 +113,22 @@ def _write(recipe: Recipe, task: AnyTask, made: Any) -> None:
     store.write_shard(recipe.folder, table, numbers, names, task.start, task.stop, draws, sums)
 
 
-def kernel_indices(experiment: Experiment, n: int) -> NDArray[np.int64]:
-    """What the kernel is given for each of the first n replications: its index, or its seed."""
-    if experiment.generator == "philox":
-        return np.arange(n)
-    return _lesson_seeds(experiment.seed, experiment.seeds, n)
+def kernel_input(
+    generator: Generator, seed: int, seeds: tuple[int, ...] | None, n: int
+) -> Callable[[int, int], NDArray[np.int64]]:
+    """Give what the kernel is given for replications `start` .. `stop` - 1, as a function of them.
+
+    Parameters
+    ----------
+    generator, seed, seeds
+        See `Recipe`.
+    n : int
+        `stop` is at most that. With philox nothing is kept of so many.
+    """
+    if generator == "philox":
+        return lambda start, stop: np.arange(start, stop, dtype=np.int64)
+    listed = _lesson_seeds(seed, seeds, n)
+    return lambda start, stop: listed[start:stop]
 
 
 @lru_cache(maxsize=2)

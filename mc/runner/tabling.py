@@ -12,7 +12,7 @@ from mc import experiment as experiments
 from mc import store
 from mc.experiment import SEEDS, Experiment, Stop
 from mc.model import Cell
-from mc.runner.tallying import Tallying
+from mc.runner.tallying import Tallying, claim_key
 from mc.runner.tasks import simulate
 from mc.store import Shard
 
@@ -47,11 +47,6 @@ def make_tables(
     ------
     name, table : str, polars.DataFrame
         One of `store.TABLES`, and its content.
-
-    Raises
-    ------
-    FolderError
-        Histograms are kept, and something was not counted.
     """
     from mc import statistics
 
@@ -63,7 +58,8 @@ def make_tables(
     if experiment.keep == "rows":
         counted = _counted_in_rows(experiment, shards, cells)
     else:
-        counted = Tallying.of(experiment).claims_of(shards, stops)
+        found = Tallying.of(experiment).claims_of(shards)
+        counted = [found[claim_key(claim)] for claim in experiment.claims]
     lesson = _as_the_lesson_draws(experiment, stops, cells, jobs)
     yield "claims", statistics.verdicts(counted, cells, experiment.claims, lesson)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +21,8 @@ import polars as pl
 
 from mc import experiment as experiments
 from mc import store
-from mc.experiment import Claim, Experiment, Precision, Stop
+from mc.experiment import Claim, Experiment, Generator, Precision
+from mc.model import Cell
 from mc.runner.stock import Ranges
 from mc.runner.tasks import (
     MIN_TASKS,
@@ -34,7 +36,6 @@ from mc.runner.tasks import (
 from mc.statistics import ClaimCounts, tallies
 from mc.statistics.tallies import Tally
 from mc.store import FolderError, Shard
-from mc.store.files import sha256
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,9 +85,18 @@ AnyTask = Task | TallyTask
 
 
 def claim_key(claim: Claim) -> str:
-    """Name what is counted of a claim: not its text."""
-    counted = [claim.metrics, claim.relation, claim.cells, claim.value, claim.times, claim.margin]
-    return sha256(json.dumps(counted).encode())[:16]
+    """All that is counted of a claim, which is not its text; `claim_of` is the way back."""
+    metrics, cells = list(claim.metrics), list(claim.cells)
+    return json.dumps([metrics, claim.relation, cells, claim.value, claim.times, claim.margin])
+
+
+def claim_of(key: str) -> Claim:
+    """The claim of a `claim_key`, without its words."""
+    metrics, relation, cells, value, times, margin = json.loads(key)
+    if isinstance(value, list):
+        value = tuple(value)
+    labels = ("",) * len(cells)
+    return Claim("", "", tuple(metrics), relation, tuple(cells), labels, value, times, margin)
 
 
 @dataclass(frozen=True)
@@ -95,28 +105,74 @@ class Tallying:
 
     Attributes
     ----------
-    experiment : Experiment
-        Its cells numbered as in the folder.
+    seed : int
+        Of the experiment.
+    parameters : mapping of int to Cell
+        Of each cell, numbered as in the folder.
+    generator : {"philox", "lesson"}
+        Which draws are used.
     cells : polars.DataFrame
         The table of cells, sorted by `cell`.
     claims : mapping of str to Claim
         By `claim_key`.
     """
 
-    experiment: Experiment
+    seed: int
+    generator: Generator
+    parameters: Mapping[int, Cell]
     cells: pl.DataFrame
     claims: Mapping[str, Claim]
 
     @classmethod
     def of(cls, experiment: Experiment) -> Tallying:
         """Prepare an experiment."""
-        cells = experiments.cell_table(experiment).sort("cell")
-        return cls(experiment, cells, {claim_key(claim): claim for claim in experiment.claims})
+        return cls(
+            experiment.seed,
+            experiment.generator,
+            {point.cell: point.parameters for point in experiment.points},
+            experiments.cell_table(experiment).sort("cell"),
+            {claim_key(claim): claim for claim in experiment.claims},
+        )
+
+    def refuse(self, folder: Path, shards: Iterable[Shard]) -> None:
+        """Refuse histograms that lack what the tables need: without rows it cannot be added.
+
+        Parameters
+        ----------
+        folder : Path
+            For the message.
+        shards : iterable of Shard
+            What is there of the experiment.
+
+        Raises
+        ------
+        FolderError
+            Another baseline, or a claim that was not counted.
+        """
+        baselines = dict(self.cells.select("cell", "baseline").iter_rows())
+        policies = dict(self.cells.select("cell", "policy").iter_rows())
+        for shard in shards:
+            faults = [
+                f'policy "{policies[number]}" was compared with policy "{policies[old]}", is now '
+                f'with policy "{policies[baselines[number]]}"'
+                for number, old in zip(shard.cells, shard.baselines, strict=True)
+                if baselines[number] != old
+            ][:1]
+            faults += [
+                f'claim "{claim.text}" was not counted when they were made'
+                for key, claim in self.claims.items()
+                if key not in shard.claims and claim.cells[0] in shard.cells
+            ]
+            if faults:
+                raise FolderError(
+                    f"{folder}: holds histograms and no rows: {'; '.join(faults)}. "
+                    "Give another folder with --out, or start afresh with --force"
+                )
 
     @property
     def identities(self) -> dict[int, str]:
         """`Cell.identity` of every cell."""
-        return {point.cell: point.parameters.identity for point in self.experiment.points}
+        return {number: cell.identity for number, cell in self.parameters.items()}
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[TallyTask]:
         """Cut ranges into tasks of about one size; parameters as for `cut`.
@@ -169,8 +225,9 @@ class Tallying:
         indices: Callable[[int, int], NDArray[np.int64]],
         stop: threading.Event,
         progress: Callable[[int], None],
+        seconds: float = SAVE_SECONDS,
     ) -> tuple[list[tuple[TallyTask, Tally]], list[TallyTask]]:
-        """Count a task until it is done, stopped, or `SAVE_SECONDS` have passed.
+        """Count a task until it is done, stopped, or the time is over.
 
         Parameters
         ----------
@@ -182,6 +239,8 @@ class Tallying:
             Looked at between two chunks.
         progress : callable
             Told the number of counted rows after each chunk.
+        seconds : float
+            How long.
 
         Returns
         -------
@@ -190,9 +249,10 @@ class Tallying:
         rest : list of TallyTask
             What is left of it.
         """
-        deadline = time.perf_counter() + SAVE_SECONDS
-        claims = {k: c for k, c in self.claims.items() if c.cells[0] in set(task.ids)}
-        lines, blocks = self._needed(task, claims)
+        deadline = time.perf_counter() + seconds
+        claims = {k: c for k, c in self.claims.items() if c.cells[0] in task.ids}
+        needed = self.needed(task.ids)
+        lines, blocks = self.cells.filter(pl.col("cell").is_in(list(needed))), self.blocks(needed)
         size = max(1, ROWS_AT_ONCE // lines.height)
         parts: list[Tally] = []
         at = task.start
@@ -204,7 +264,7 @@ class Tallying:
             end = min(at + size, task.stop)
             given = indices(at, end)
             counters = np.concatenate(
-                [simulate_block(block, given, self.experiment.seed) for block in blocks], axis=1
+                [simulate_block(block, given, self.seed) for block in blocks], axis=1
             )
             rows = rows_of(Task(tuple(blocks), at, end), counters, given)
             parts.append(tallies.count(rows, lines, task.ids, claims))
@@ -216,19 +276,20 @@ class Tallying:
         done = [(replace(task, stop=at), tallies.added(parts))] if parts else []
         return done, [replace(task, start=at)] if at < task.stop else []
 
-    def _needed(
-        self, task: TallyTask, claims: Mapping[str, Claim]
-    ) -> tuple[pl.DataFrame, list[Block]]:
-        """Lines and blocks of all cells that must be simulated to count those of a task."""
-        own = self.cells.filter(pl.col("cell").is_in(list(task.ids)))
-        needed = {
-            *task.ids,
-            *own["baseline"],
-            *(c for claim in claims.values() for c in claim.cells),
-        }
-        parameters = {point.cell: point.parameters for point in self.experiment.points}
-        blocks = plan_blocks({n: parameters[n] for n in sorted(needed)}, self.experiment.generator)
-        return self.cells.filter(pl.col("cell").is_in(list(needed))), blocks
+    def needed(self, ids: Iterable[int]) -> set[int]:
+        """All cells that must be simulated to count some."""
+        own = self.cells.filter(pl.col("cell").is_in(list(ids)))
+        bound = (
+            number
+            for claim in self.claims.values()
+            if claim.cells[0] in own["cell"]
+            for number in claim.cells
+        )
+        return {*own["cell"], *own["baseline"], *bound}
+
+    def blocks(self, numbers: Iterable[int]) -> list[Block]:
+        """What the kernel is called with to simulate some cells."""
+        return plan_blocks({n: self.parameters[n] for n in sorted(numbers)}, self.generator)
 
     # --- reading back ------------------------------------------------------------------------
 
@@ -250,11 +311,6 @@ class Tallying:
         """The tallies of some cells, added over all shards; claims are left out.
 
         Cells with the same shards stand in one tally, all in ascending order.
-
-        Raises
-        ------
-        FolderError
-            Their pairs were counted with other baselines.
         """
         chosen = set(wanted)
         holding: dict[int, list[Shard]] = {}
@@ -280,52 +336,32 @@ class Tallying:
     ) -> Tally:
         places = [shard.cells.index(number) for number in numbers]
         lines = self.cells.filter(pl.col("cell").is_in(list(numbers)))
-        if [kept["baselines"][k] for k in places] != lines["baseline"].to_list():
-            raise FolderError(
-                f"{shard.path}: was counted with another baseline; start afresh with --force"
-            )
         baselines = lines.select(cell="baseline").join(
             self.cells, on="cell", how="left", maintain_order="left"
         )
         some = tallies.some_sums(kept, places)
         return tallies.restored(table, some, lines, baselines)
 
-    def claims_of(self, shards: Sequence[Shard], stops: Mapping[int, Stop]) -> list[ClaimCounts]:
-        """What was counted of each claim of the experiment.
-
-        Raises
-        ------
-        FolderError
-            A claim was not counted, or not everywhere.
-        """
+    def claims_of(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
+        """What was counted of each claim, by its key."""
         found: dict[str, ClaimCounts] = {}
-        counted_in = dict.fromkeys(self.claims, 0)
         for shard in shards if self.claims else ():
             for key, counts in tallies.claims_of(store.read_sums(shard.path)).items():
                 if key in self.claims:
                     found[key] = found[key] + counts if key in found else counts
-                    counted_in[key] += shard.stop - shard.start
-        for key, claim in self.claims.items():
-            if counted_in[key] != stops[claim.cells[0]].n:
-                raise FolderError(
-                    f'claim "{claim.text}" was not counted when the histograms were made, and '
-                    "there are no rows: start afresh with --force"
-                )
-        return [found[claim_key(claim)] for claim in self.experiment.claims]
+        return found
 
     def precise(
         self, shards: Sequence[Shard], numbers: Sequence[int], n: int, precision: Precision
     ) -> set[int]:
-        """Find the cells whose first n replications are enough, by their histograms."""
+        """Find the cells whose first n replications are enough, by their histograms.
+
+        No shard of theirs reaches beyond n: a stage ends where shards end, and an experiment
+        whose stages end elsewhere is refused.
+        """
         from mc.runner import stages
 
         wanted = [s for s in shards if s.start < n and not set(numbers).isdisjoint(s.cells)]
-        for shard in wanted:
-            if shard.stop > n:
-                raise FolderError(
-                    f"{shard.path}: the histograms of replications {shard.start} .. "
-                    f"{shard.stop - 1} cannot be divided at {n}: start afresh with --force"
-                )
         lines = self.cells.filter(pl.col("cell").is_in(list(numbers)))
         table = (
             store.scan(shard.path for shard in wanted)

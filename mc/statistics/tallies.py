@@ -44,6 +44,14 @@ HISTOGRAMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
 }
 """Unit and meaning of the columns of `HISTOGRAMS_SCHEMA`."""
 
+SUMS: Final = {
+    "traffic": ("n", "x", "a", "b", "xx", "xa", "xb", "aa", "ab", "bb"),
+    "ratio": ("n", "x", "y", "xx", "xy", "yy"),
+    "pairs": ("n", "x", "y", "xx", "xy", "yy", "less", "equal", "cubes"),
+}
+"""Columns of the parts of `sums`: x is the metric (of a ratio its numerator), a and b are the
+counters of `TRAFFIC`, y is the baseline (the denominator)."""
+
 _RATIOS: Final = [metric.name for metric in METRICS.values() if isinstance(metric.per, str)]
 
 

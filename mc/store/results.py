@@ -6,6 +6,7 @@ import io
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -187,6 +188,9 @@ def clear(folder: Path) -> None:
     """Remove the tables and the shards, and nothing else."""
     tables = [folder / table_file(name) for name in TABLES]
     of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
+    for kept in (SHARDS, HISTOGRAMS) if not is_remote(folder) else ():
+        with suppress(OSError):  # it is not there, or someone put something into it
+            (folder / kept).rmdir()
 
 
 def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
@@ -362,8 +366,8 @@ def load(folder: str | Path) -> Results:
     Returns
     -------
     Results
-        With `.cells`, `.replications`, `.summary`, `.comparisons`, `.claims` as polars frames,
-        `.manifest` as a dict, and `.scan()`.
+        With `.cells`, `.replications` (or `.histograms`), `.summary`, `.comparisons`, `.claims` as
+        polars frames, `.manifest` as a dict, and `.scan()`.
 
     Raises
     ------

@@ -46,6 +46,10 @@ class Shard:
         Generator and seed, see `draws_name`.
     n_lines : int
         Lines of its table: the rows, or those of the histograms.
+    baselines : tuple of int
+        With histograms: the cell that each was compared with.
+    claims : tuple of str
+        With histograms: the claims that were counted.
     """
 
     path: Path
@@ -56,6 +60,8 @@ class Shard:
     stop: int
     draws: str
     n_lines: int
+    baselines: tuple[int, ...] = ()
+    claims: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -96,7 +102,8 @@ def write_shard(
     draws : str
         See `draws_name`.
     sums : mapping, optional
-        What is kept beside histograms; whole numbers of any size.
+        What is kept beside histograms, `baselines` and `claims` among it; whole numbers of any
+        size.
     """
     footer = {
         "cells": list(cells),
@@ -107,6 +114,7 @@ def write_shard(
     }
     if sums is not None:
         footer["n_lines"] = table.height
+        footer |= {"baselines": sums["baselines"], "claims": list(sums["claims"])}
     content = shard_bytes(table, footer, sums)
     cells_id = sha256("".join(identities).encode())[:6]
     name = (
@@ -227,6 +235,8 @@ def _from_footer(path: Path, source: Any, n_bytes: int) -> Shard:
             footer["stop"],
             footer["draws"],
             metadata.num_rows,
+            tuple(footer.get("baselines", ())),
+            tuple(footer.get("claims", ())),
         )
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise FolderError(f"{path}: not a shard ({first_line(error)})") from error
