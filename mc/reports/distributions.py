@@ -154,6 +154,5 @@ def _edges(values: NDArray[Any], width: float) -> NDArray[np.float64]:
     if np.all(values == np.round(values)):
         step = max(1, round(width))
         n = int((high - low) // step) + 1
-        edges: NDArray[np.float64] = low - 0.5 + step * np.arange(n + 1)
-        return edges
+        return np.asarray(low - 0.5 + step * np.arange(n + 1), np.float64)
     return np.linspace(low, high, max(2, int(np.ceil((high - low) / width)) + 1))
