@@ -373,11 +373,11 @@ def test_help_shows_every_option_and_fits_80_columns(name: str) -> None:
 
 def test_the_commands_are_these() -> None:
     got = {name for name, _ in commands()}
-    expected = {"retrystorm", "run", "merge", "plan", "show", "status", "verify"}
+    expected = {"retrystorm", "run", "merge", "plan", "show", "report", "trace", "status", "verify"}
     assert got == expected
 
 
-HEAVY: Final = ["duckdb", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy"]
+HEAVY: Final = ["duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy"]
 
 PROBE: Final = """
 import json, sys
