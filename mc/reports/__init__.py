@@ -5,8 +5,9 @@
     figures/*.parquet            what figures are made of, where no table holds it
 
 The rooms of this folder: `view` (what all take from the results), `style` (how figures look and
-are written), `storm`, `distributions`, `sweeps`, `forest` (each kind of figure), `pictures` (which
-of them there are, with their texts), `answer`, `tables`, `page` (the page around them).
+are written), `storm`, `distributions`, `sweeps`, `frontier`, `forest` (each kind of figure),
+`pictures` (which of them there are, with their texts), `answer`, `tables`, `page` (the page around
+them).
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from mc.model import MEANINGS
 from mc.reports.answer import with_error
 from mc.reports.distributions import draw_distributions, histograms
 from mc.reports.forest import MOST_CLAIMS, draw_claims
+from mc.reports.frontier import draw_frontier
 from mc.reports.storm import curves, draw_curves
 from mc.reports.style import short, style, written
 from mc.reports.sweeps import (
     draw_design,
-    draw_frontier,
     draw_heat,
     draw_lines,
     heat_axes,
@@ -173,7 +173,7 @@ def _sweep(view: View, scenario: str, number_: int) -> Iterator[Picture]:
                 SWEEP,
                 f"{_of(view, scenario)}: {NAMES[metric]}",
                 f"Mean {metric_title(metric)} over {x.name} and {y.name}, with the half-width of "
-                f"its 95 % interval. {heat_note(view)}",
+                f"its 95 % interval. {heat_note(view, scenario, metric)}",
                 _range(view, scenario, metric),
                 "summary.parquet",
             )
@@ -219,8 +219,8 @@ def _frontier(view: View, scenarios: list[str]) -> Picture:
         "frontier",
         TRADE,
         "What fewer drops cost in calls",
-        "Each point is a cell, with 95 % intervals of both means; lower left is better. "
-        + _some_scenarios(view),
+        "Each point is a cell, with 95 % intervals of both means unless there are too many; lower "
+        "left is better. " + _some_scenarios(view),
         alt,
         "summary.parquet",
     )

@@ -1,4 +1,4 @@
-"""Sweeps: lines over one axis, heat maps over two, points of a design, and the frontier."""
+"""Sweeps: lines over one axis, heat maps over two, points of a design."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from mc.reports.style import (
-    INK,
     LINES,
     MARKERS,
-    MUTED,
     ON_DARK,
     ON_LIGHT,
     SERIES,
@@ -33,15 +31,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LINES: Final = len(SERIES)
-_MOST_PANELS: Final = 9
+_MOST_MAPS: Final = 12
 _MOST_WRITTEN: Final = 10
 """Columns of a heat map whose numbers are written: more are read from the colours."""
 
 _LOG_SPAN: Final = 20
 """Largest over smallest value of an axis that is drawn in logarithms."""
 
-_RASTERIZED: Final = 1500
-"""Points of a panel from which on they are one picture: a browser would be slow."""
+_FIELDS: Final = 150
+"""Fields of a map above which they are one picture: a browser would be slow."""
+
+RASTERIZED: Final = 1500
+"""The same for points."""
 
 
 def sweep_metrics(view: View, scenario: str) -> list[str]:
@@ -74,7 +75,7 @@ def draw_lines(view: View, scenario: str) -> Figure:
         panel.set_xlabel(axis.title)
         panel.set_title(metric_title(metric))
         plain_numbers(panel.yaxis)
-    _legend(figure, panels[0])
+    legend(figure, panels[0])
     return figure
 
 
@@ -132,22 +133,35 @@ def heat_axes(view: View) -> tuple[Axis, Axis, Axis | None]:
     return x, y, others[0] if others else None
 
 
-def heat_note(view: View) -> str:
-    """Say what is not drawn: further axes stay at their first value."""
+def _maps(view: View) -> list[tuple[str, Any]]:
+    """Policy and value of the third axis of each map; of many values a choice, evenly spread."""
+    third = heat_axes(view)[2]
+    values = third.values if third else [None]
+    policies = view.policies[:_MOST_MAPS]
+    n = min(len(values), _MOST_MAPS // len(policies))
+    places = np.linspace(0, len(values) - 1, n).round().astype(int).tolist()
+    return [(policy, values[i]) for policy in policies for i in places]
+
+
+def heat_note(view: View, scenario: str, metric: str) -> str:
+    """Say what is not drawn or cannot be read."""
     x, y, third = heat_axes(view)
     fixed = [axis for axis in view.axes if axis not in (x, y, third)]
     notes = [f"{axis.name} is {value_text(axis.values[0])}" for axis in fixed]
-    note = f"Of the further axes only one value is drawn: {', '.join(notes)}." if notes else ""
-    n = len(view.policies) * (len(third.values) if third else 1)
-    if n > _MOST_PANELS:
-        note += f" {_MOST_PANELS} of {n} maps are drawn."
+    note = f"Of the further axes only one value is drawn: {', '.join(notes)}. " if notes else ""
+    n, drawn = len(view.policies) * (len(third.values) if third else 1), len(_maps(view))
+    if n > drawn:
+        note += f"{drawn} of {n} maps are drawn. "
+    if len(x.values) > _MOST_WRITTEN:
+        widths = [view.half_width(cell, metric) or 0.0 for cell in view.in_scenario(scenario)]
+        note += f"No half-width is larger than {short(max(widths))}."
     return note.strip()
 
 
 def draw_heat(view: View, scenario: str, metric: str) -> Figure:
     """Draw maps of one metric over two axes, one for each policy and value of a third axis.
 
-    Each field holds the mean and below it the half-width of its interval.
+    Each field holds the mean and below it the half-width of its interval, if there is room.
     """
     x, y, third = heat_axes(view)
     fixed = {axis.name: axis.values[0] for axis in view.axes if axis not in (x, y, third)}
@@ -157,22 +171,25 @@ def draw_heat(view: View, scenario: str, metric: str) -> Figure:
         for line in [view.lines[cell]]
         if all(line[name] == value for name, value in fixed.items())
     }
-    panels = [
-        (policy, value) for policy in view.policies for value in (third.values if third else [None])
-    ][:_MOST_PANELS]
-    n_columns = min(
-        len(panels), max(1, 3 if len(x.values) <= 7 else 2 if len(x.values) <= 12 else 1)
+    maps = _maps(view)
+    n_values = len({value for _, value in maps})
+    is_written = len(x.values) <= _MOST_WRITTEN
+    most = 4 if len(x.values) <= 5 else 3 if len(x.values) <= 7 or not is_written else 2
+    n_columns = min(len(maps), n_values if 1 < n_values <= most else most)
+    n_rows = -(-len(maps) // n_columns)
+    width, height = (0.47, 0.42) if is_written else (3.2 / len(x.values), 2.0 / len(y.values))
+    figure = new_figure(
+        max(WIDTH, n_columns * (width * len(x.values) + 0.5) + 1.2),
+        1.1 + n_rows * (max(1.2, height * min(len(y.values), 14)) + 0.65),
     )
-    n_rows = -(-len(panels) // n_columns)
-    width = max(WIDTH, n_columns * (0.47 * min(len(x.values), 14) + 0.5) + 1.2)
-    figure = new_figure(width, 1.1 + n_rows * (0.42 * min(len(y.values), 14) + 0.65))
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     flat = list(grid.ravel())
-    hide_unused(flat, len(panels))
+    hide_unused(flat, len(maps))
     means = [m for m in (view.mean(cell, metric) for cell in found.values()) if m is not None]
-    norm = Normalize(min(means), max(means) if max(means) > min(means) else min(means) + 1)
+    low, high = min(means, default=0.0), max(means, default=1.0)
+    norm = Normalize(low, high if high > low else low + 1)
     color_map = mpl.colormaps["cividis"]
-    for (policy, value), panel in zip(panels, flat, strict=False):
+    for (policy, value), panel in zip(maps, flat, strict=False):
         cells = [
             [found.get((policy, a, b, *([value] if third else []))) for a in x.values]
             for b in y.values
@@ -180,15 +197,15 @@ def draw_heat(view: View, scenario: str, metric: str) -> Figure:
         _map(view, panel, metric, cells, norm, color_map)
         parts = [policy] if len(view.policies) > 1 else []
         parts += [f"{third.name} {value_text(value)}"] if third else []
-        panel.set_title(wrapped(", ".join(parts), 13 + 5 * len(x.values)))
-        _ticks(panel, x, y)
+        panel.set_title(wrapped(", ".join(parts), 13 + (5 * len(x.values) if is_written else 25)))
+        _ticks(panel, x, y, is_written)
     for row in grid:
         row[0].set_ylabel(y.title)
-    for panel in flat[: len(panels)][-n_columns:]:
+    for panel in flat[: len(maps)][-n_columns:]:
         panel.set_xlabel(x.title)
         panel.tick_params(labelbottom=True)
     bar = figure.colorbar(
-        mpl.cm.ScalarMappable(norm, color_map), ax=flat[: len(panels)], aspect=30, pad=0.015
+        mpl.cm.ScalarMappable(norm, color_map), ax=flat[: len(maps)], aspect=30, pad=0.015
     )
     bar.set_label(f"mean of {metric_title(metric)}")
     bar.outline.set_visible(False)
@@ -215,8 +232,9 @@ def _map(
         np.ma.masked_invalid(means),
         norm=norm,
         cmap=color_map,
-        edgecolor="none",
-        rasterized=means.size > _RASTERIZED,
+        edgecolor="face",  # no seams between the fields
+        linewidth=0.3,
+        rasterized=means.size > _FIELDS,
     )
     panel.grid(False)
     if n_columns > _MOST_WRITTEN:
@@ -249,10 +267,11 @@ def _or_nan(value: float | None) -> float:
     return np.nan if value is None else value
 
 
-def _ticks(panel: Axes, x: Axis, y: Axis) -> None:
+def _ticks(panel: Axes, x: Axis, y: Axis, is_written: bool) -> None:
     for axis, setting in ((x, panel.set_xticks), (y, panel.set_yticks)):
-        step = max(1, -(-len(axis.values) // 14))
-        texts = [value_text(value) for value in axis.values[::step]]
+        step = max(1, -(-len(axis.values) // (14 if is_written else 7)))
+        some = axis.values[::step]
+        texts = [f"{v:.4g}" if isinstance(v, float) else value_text(v) for v in some]
         setting(range(0, len(axis.values), step), texts)
 
 
@@ -280,7 +299,7 @@ def draw_design(view: View, scenario: str) -> Figure:
             panel.set_xlabel(parameter_title(name))
             panel.set_ylabel(metric_title(metric))
             plain_numbers(panel.yaxis)
-    _legend(figure, grid[0][0])
+    legend(figure, grid[0][0])
     return figure
 
 
@@ -300,81 +319,11 @@ def _points(
         label="mean, 95 % interval" if policy == "default" else wrapped(policy, 40),
     )
     for artist in container.get_children():
-        artist.set_rasterized(len(cells) > _RASTERIZED)
+        artist.set_rasterized(len(cells) > RASTERIZED)
 
 
-# --- the frontier --------------------------------------------------------------------------------
-
-
-def draw_frontier(view: View, scenarios: Sequence[str]) -> Figure:
-    """Draw drops against calls, a panel for each scenario; nearer to the corner is better."""
-    n_columns = min(2, len(scenarios))
-    n_rows = -(-len(scenarios) // n_columns)
-    figure = new_figure(WIDTH + 0.6, 0.7 + 3.1 * n_rows)
-    grid = figure.subplots(n_rows, n_columns, squeeze=False)
-    panels = list(grid.ravel())
-    hide_unused(panels, len(scenarios))
-    for scenario, panel in zip(scenarios, panels, strict=False):
-        strain = view.strain(scenario)
-        cells = [c for c in view.in_scenario(scenario) if view.mean(c, strain) is not None]
-        for i, policy in enumerate(view.policies):
-            some = [c for c in cells if view.lines[c]["policy"] == policy]
-            _cloud(view, panel, strain, some, i % len(SERIES), policy)
-        best = _undominated(view, strain, cells)
-        panel.step(
-            [view.mean(c, strain) for c in best],
-            [view.mean(c, "dropped") for c in best],
-            where="post",
-            color=MUTED,
-            linewidth=1.0,
-            linestyle=LINES[2],
-            label="frontier: nothing is better in both",
-            zorder=1,
-        )
-        panel.set_title(wrapped(scenario, 50) if len(view.scenarios) > 1 else "")
-        panel.set_xlabel(metric_title(strain))
-        panel.set_ylabel(metric_title("dropped"))
-        panel.margins(0.12)
-        if not any(view.mean(c, "dropped") for c in cells):
-            panel.set_ylim(-0.5, 5)
-        plain_numbers(panel.xaxis)
-        plain_numbers(panel.yaxis)
-    _legend(figure, panels[0])
-    return figure
-
-
-def _cloud(view: View, panel: Axes, strain: str, cells: list[int], i: int, policy: str) -> None:
-    container = panel.errorbar(
-        [view.mean(c, strain) or 0.0 for c in cells],
-        [view.mean(c, "dropped") or 0.0 for c in cells],
-        xerr=[view.half_width(c, strain) or 0.0 for c in cells],
-        yerr=[view.half_width(c, "dropped") or 0.0 for c in cells],
-        color=SERIES[i],
-        marker=MARKERS[i],
-        markersize=6 if len(cells) < 10 else 3.5,
-        markeredgecolor=INK,
-        markeredgewidth=0.4,
-        linestyle="none",
-        elinewidth=1.0,
-        capsize=2.5 if len(cells) < 10 else 0,
-        label="a cell" if policy == "default" else wrapped(policy, 34),
-    )
-    for artist in container.get_children():
-        artist.set_rasterized(len(cells) > _RASTERIZED)
-
-
-def _undominated(view: View, strain: str, cells: list[int]) -> list[int]:
-    """Cells than which no other has both a lower strain and fewer drops, by their means."""
-    ordered = sorted(cells, key=lambda c: (view.mean(c, strain), view.mean(c, "dropped")))
-    best: list[int] = []
-    for cell in ordered:
-        dropped = view.mean(cell, "dropped")
-        if not best or dropped < view.mean(best[-1], "dropped"):  # type: ignore[operator]
-            best.append(cell)
-    return best
-
-
-def _legend(figure: Figure, panel: Axes) -> None:
+def legend(figure: Figure, panel: Axes) -> None:
+    """One legend for all panels."""
     handles, labels = panel.get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside upper center", ncols=3)
