@@ -161,26 +161,44 @@ def compare(
     folder : path
         A results folder.
     left, right : str
-        Which cells, see `select`: each cell of the left is compared with the one of the right
-        that has the same scenario, policy and place on the grid as far as neither text fixes
-        these.
+        Which cells: the number of a cell, the name of a policy, or conditions ``name=value`` on
+        scenario, policy and parameters, separated by commas. Each cell of the left is compared
+        with the one of the right that has the same scenario, policy and place on the grid as far
+        as neither text fixes these.
     metrics : sequence of str
-        Default all.
+        Names as in the column `metric` of the summary. Default all.
     where : sequence of str
-        Further conditions that all cells must satisfy.
+        Texts like `left`; only cells that all of them describe are compared.
 
     Returns
     -------
     polars.DataFrame
-        In the schema of the folder's comparisons, `left` and `right` in place of `cell` and
-        `baseline`, and `left_name`, `right_name`.
+        One line for each (pair, metric) in the schema of the folder's comparisons, `left` and
+        `right` in place of `cell` and `baseline`, and `left_name`, `right_name`. Differences are
+        left - right; each interval is one of 95 % for itself.
 
     Raises
     ------
     FolderError
         The folder is not finished, or keeps histograms and has not counted these pairs.
     QuestionError
-        There is no such pair.
+        There is no such pair, metric or coordinate; or the texts do not tell which cell of the
+        right belongs to a cell of the left.
+
+    Examples
+    --------
+    What three layers of retries drop with a budget, and do not drop without:
+
+    >>> import mc
+    >>> found = mc.compare(
+    ...     "results/lesson",
+    ...     "three layers + budget 0.30",
+    ...     "three layers (3x3x3)",
+    ...     metrics=["dropped"],
+    ...     where=["scenario=outage (1 s)"],
+    ... )
+    >>> [round(x, 2) for x in found.select("mean_difference", "ci_low", "ci_high").row(0)]
+    [97.21, 97.02, 97.4]
     """
     results = store.load(folder)
     chosen = [_metric(name).name for name in metrics] or list(METRICS)
@@ -266,31 +284,53 @@ def best(
     goal : {"min", "max"}
         Which of the two.
     subject_to : sequence of str
-        Conditions on other means: ``"times_usual <= 2"``.
+        Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``.
     per : sequence of str
-        Coordinates: for each of their values the best is sought among its own cells.
+        Coordinates, that is scenario, policy and the axes of the grid: for each of their values
+        the best is sought among its own cells. With none all cells compete.
     where : sequence of str
-        Only cells that satisfy these, see `select`.
+        Only cells that all of these describe: a number, the name of a policy, or conditions
+        ``name=value``, separated by commas.
     level : float
-        Of all statements about the cells that compete, together.
+        Between 0 and 1: of all statements about the cells that compete, together.
 
     Returns
     -------
     polars.DataFrame
-        For each cell: the coordinates, `mean`; `difference` to the best of the others with its
-        interval `low`, `high`; `feasible` (yes, no, undecided); `candidate`, whether it cannot
-        be told from the best; `best`, whether it is the only candidate, and surely feasible; `n`.
+        For each cell: `cell`, the coordinates, `mean`; `difference` to the best of the others
+        with its interval `low`, `high`, NULL where the cell is surely not feasible or no end is
+        known; `feasible` (yes, no, undecided); `candidate`, whether it cannot be told from the
+        best; `best`, whether it is the only candidate, and surely feasible; `n`, the replications
+        in which every competing cell has a value.
 
     Raises
     ------
     FolderError
         The folder is not finished, or keeps no rows.
     QuestionError
-        The question makes no sense there.
+        There is no such metric, coordinate or cell; a condition cannot be read; nothing competes,
+        or more than `MAX_CELLS` do; or there are less than `MIN_REPLICATIONS` in which every cell
+        has a value: a metric of the fault window has none in a scenario without fault.
 
     Notes
     -----
     Multiple comparisons with the best, see `statistics.best.find_best`.
+
+    Examples
+    --------
+    The fewest requests dropped at no more than five times the usual load:
+
+    >>> import mc
+    >>> found = mc.best(
+    ...     "results/lesson",
+    ...     "dropped",
+    ...     subject_to=["times_usual <= 5"],
+    ...     where=["scenario=outage (1 s)"],
+    ... )
+    >>> found.filter(found["candidate"]).select("policy", "mean", "best").rows()
+    [('gateway only (3)', 93.3291, True)]
+    >>> found["feasible"].to_list()
+    ['yes', 'yes', 'no', 'no', 'yes', 'yes']
     """
     results = store.load(folder)
     wanted = _metric(metric)
@@ -338,28 +378,48 @@ def frontier(
 
     Parameters
     ----------
-    folder, per, where, level
-        See `best`.
+    folder : path
+        A results folder that keeps rows.
     one, other : str
         Two metrics.
     goals : pair of {"min", "max"}
         Which mean of each is good.
+    per : sequence of str
+        Coordinates: for each of their values there is a frontier of its own cells.
+    where : sequence of str
+        Only cells that all of these describe, as for `best`.
+    level : float
+        Between 0 and 1: of all answers about the cells that compete, together.
 
     Returns
     -------
     polars.DataFrame
-        For each cell: the coordinates; the mean of both metrics and half the length of its 95 %
-        interval, alone; `on` the frontier (yes, no, undecided), all answers together at `level`;
-        `dominated_by`, the number of a cell that surely beats it; `n`.
+        For each cell: `cell`, the coordinates; for both metrics a column of its name, the mean,
+        and one with `_half_width`, half the length of its 95 % interval, alone; `on` the frontier
+        (yes, no, undecided), all answers together at `level`; `dominated_by`, the number of a
+        cell that surely beats it, NULL without one; `n`, as for `best`.
 
     Raises
     ------
-    FolderError, QuestionError
-        See `best`.
+    FolderError
+        As for `best`.
+    QuestionError
+        As for `best`; or both metrics are the same.
 
     Notes
     -----
     See `statistics.best.find_frontier`.
+
+    Examples
+    --------
+    Less dropped at the price of more calls: which policies are worth it?
+
+    >>> import mc
+    >>> found = mc.frontier(
+    ...     "results/lesson", "dropped", "times_usual", where=["scenario=outage (1 s)"]
+    ... )
+    >>> found.filter(found["on"] == "no").select("policy", "dominated_by").rows()
+    [('three layers + budget 0.30', 7)]
     """
     results = store.load(folder)
     metrics = [_metric(one), _metric(other)]
@@ -452,10 +512,13 @@ def _values(
     n_known = int(np.count_nonzero(known))
     if n_known < MIN_REPLICATIONS:
         missing = [m.name for m, t in zip(metrics, taken, strict=True) if not t.known.all()]
+        where = f" in {quote(cells[0, 'scenario'])}" if cells["scenario"].n_unique() == 1 else ""
+        hint = (
+            f": {listed(missing)} is undefined; leave such cells out with where" if missing else ""
+        )
         raise QuestionError(
             f"at least {MIN_REPLICATIONS} replications are needed in which every cell has a "
-            f"value, there are {n_known}"
-            + (f" ({', '.join(missing)} is undefined in some)" if missing else "")
+            f"value, there are {n_known}{where}{hint}"
         )
     return [Paired(t.numbers[back][:, known], t.divisors[back]) for t in taken], n_known
 

@@ -54,6 +54,12 @@ def report(folder: str | Path | Results) -> Path:
     -----
     The storm curves are simulated once more, round by round, for a few hundred of the
     replications.
+
+    Examples
+    --------
+    >>> import mc
+    >>> mc.report("results/lesson").as_posix()
+    'results/lesson/report.html'
     """
     results = folder if isinstance(folder, store.Results) else store.load(folder)
     import polars as pl  # these take a second

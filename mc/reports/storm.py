@@ -95,6 +95,12 @@ def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch
         Rounds after the window that the recovery takes.
     most : int
         Steps.
+
+    Returns
+    -------
+    Stretch
+        At most `most` steps of equal length, one of which begins with the first fault window.
+        Without a window the whole run.
     """
     n_rounds = min(cell.rounds for cell in cells)
     windows = [window for window in map(fault, cells) if window is not None]
@@ -177,6 +183,10 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
         As for `curves`.
     table : polars.DataFrame
         What `curves` gave.
+
+    Returns
+    -------
+    Figure
     """
     chosen = view.chosen(scenario)
     n_columns = 1 if len(chosen) == 1 else 2

@@ -65,6 +65,11 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
     say : callable
         Told if there is no worker yet.
 
+    Yields
+    ------
+    Cluster
+        With at least one thread; the connection is closed in the end.
+
     Raises
     ------
     ClusterError

@@ -86,6 +86,13 @@ def run(
         `scheduler` is given with `jobs` or `shard`.
     KeyboardInterrupt
         After what was under way has been saved.
+
+    Examples
+    --------
+    >>> import mc
+    >>> results = mc.run("experiments/lesson.toml", replications=100, out="results/quick")
+    >>> results.summary.filter(cell=7, metric="dropped").select("n", "min", "max").row(0)
+    (100, 71.0, 115.0)
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     if shard is not None:
@@ -160,6 +167,16 @@ def merge(
         As for `run`.
     FolderError
         As for `run`; or rows are missing: it says which. Nothing was changed.
+
+    Examples
+    --------
+    Two processes, or machines that see the same folder, make half of the rows each:
+
+    >>> import mc
+    >>> for part in ((1, 2), (2, 2)):
+    ...     _ = mc.run("experiments/lesson.toml", "results/parts", replications=100, shard=part)
+    >>> mc.merge("experiments/lesson.toml", "results/parts", replications=100).complete
+    True
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     folder = results_folder(experiment, out)

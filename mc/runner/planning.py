@@ -154,6 +154,14 @@ def plan(
     ------
     ExperimentError, FolderError, TypeError, ValueError
         As `run` would, except that a folder in use is no hindrance.
+
+    Examples
+    --------
+    >>> import mc
+    >>> found = mc.plan("experiments/budget_sweep.toml")
+    >>> found.n_cells, found.most + str(found.replications)
+    (1008, 'at most 256000')
+    >>> hours = found.seconds / 3600
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     jobs = n_threads(jobs)

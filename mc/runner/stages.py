@@ -48,6 +48,13 @@ def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision)
     precision : Precision
         What is asked for. A metric that is undefined in all rows of a cell is not asked for in
         this cell.
+
+    Returns
+    -------
+    set of int
+        Numbers of the cells in which the interval of the mean of each metric is to be given, see
+        `intervals.mean_given`, and half of it, at the confidence of `precision`, is within the
+        tolerance. What is 0 for want of retries needs no interval.
     """
     found: set[int] = set()
     for stack in statistics.stacks(rows, cells):
@@ -72,6 +79,11 @@ def are_precise(
         Their lines in the table of cells.
     precision : Precision
         What is asked for.
+
+    Returns
+    -------
+    set of int
+        See `precise_cells`.
     """
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1

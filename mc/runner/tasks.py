@@ -330,12 +330,14 @@ def work(
 
     Parameters
     ----------
-    tasks, jobs
-        See `work_through`.
+    tasks : sequence of Task
+        In the order in which they are begun.
     indices : ndarray of int64
         For every replication from 0 on what the kernel is given: its index, or its seed.
     seed : int
         The experiment's seed.
+    jobs : int
+        Threads.
     save : callable
         Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
     """
@@ -596,6 +598,11 @@ def rows_of(task: Task, counters: NDArray[np.int64], given: NDArray[np.int64]) -
         What the kernel made of them.
     given : ndarray of int64, shape (R,)
         What the kernel was given for each replication.
+
+    Returns
+    -------
+    polars.DataFrame, height C * R
+        See `frame`; with the lesson's generator `given` is the column `seed`.
     """
     order = np.argsort(task.ids)
     is_lesson = task.blocks[0].generator == "lesson"

@@ -84,6 +84,10 @@ def rounds_of(
         The experiment's seed; `lesson` does not use it.
     generator : {"philox", "lesson"}
         Which draws.
+
+    Returns
+    -------
+    Rounds
     """
     block = Block((0,), (cell,), generator)
     record = np.empty((indices.size, 1, kernel.N_RECORDED, cell.rounds), np.int32)
@@ -112,7 +116,7 @@ def trace(
         What to simulate.
     replications : int or sequence of int, optional
         How many (indices 0, 1, ...), or the indices themselves. Default 1, or the number of
-        `seeds`. Each has `rounds` lines of 96 bytes.
+        `seeds`. Each has `rounds` lines of 84 bytes (92 with `lesson`).
     seed, generator, seeds
         As for `simulate`: the rows of a replication sum up to its counters there.
 
@@ -131,10 +135,11 @@ def trace(
     Examples
     --------
     >>> import mc
-    >>> rounds = mc.trace(mc.Cell(fault_rounds=100, tries=(3, 3, 3)), replications=[7])
-    >>> rounds["calls"].max() == mc.simulate([mc.Cell(fault_rounds=100, tries=(3, 3, 3))], [7])[
-    ...     "peak"
-    ... ].item()
+    >>> cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3))
+    >>> rounds = mc.trace(cell, replications=[7])
+    >>> rounds.height
+    4000
+    >>> rounds["calls"].max() == mc.simulate([cell], [7])["peak"].item()
     True
     """
     chosen = [cells] if isinstance(cells, Cell) else cells
@@ -186,6 +191,11 @@ def choose(
         Names.
     at : mapping of str to str, optional
         Values by parameter, written as tables show them: ``{"budget": "none"}``.
+
+    Returns
+    -------
+    list of Point
+        At least one, in the order of the experiment.
 
     Raises
     ------

@@ -128,6 +128,13 @@ def verify(
         There is no results folder.
     TypeError, ValueError
         `jobs` is no whole number, or below 1.
+
+    Examples
+    --------
+    >>> import mc
+    >>> found = mc.verify("results/lesson")
+    >>> found.ok, found.faults, found.differences.height
+    (True, (), 0)
     """
     results = store.load(folder)
     jobs = n_threads(jobs)

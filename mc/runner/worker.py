@@ -45,12 +45,18 @@ def make_here(expected: str, payload: bytes) -> bytes:
     expected : str
         `code_name` of who sent it.
     payload : bytes
-        Recipe, task and token.
+        Recipe, task and token, pickled.
 
     Returns
     -------
     bytes
-        What `make_shards` gives.
+        What `make_shards` gives, pickled.
+
+    Raises
+    ------
+    ClusterError
+        The package here has another version or source than the sender's, or the run is not
+        seen from here.
     """
     if code_name() != expected:
         raise ClusterError(

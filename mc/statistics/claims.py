@@ -104,12 +104,18 @@ class _Link:
 
     Attributes
     ----------
+    metric : str
+        One of `METRICS`.
+    relation : str
+        One of `_RELATIONS`; holds ``left relation times * right``, or ``left relation times``.
     left, right : int
-        Cells; None for a number.
+        Cells; None on the right for a number.
     times : Fraction
         What the right cell is multiplied by; or the number.
     margin : Fraction
         Equal means: no further apart than this.
+    left_label, right_label : str
+        Both sides as the table of claims shows them.
     """
 
     metric: str
@@ -132,8 +138,9 @@ class ClaimCounts:
         Replications in which all that is compared is defined, and those in which it holds.
     links : Sums, shape (L, 8)
         Of the numbers x of the left and y of the right cell of each link, in these replications;
-        then the sum of the cubes of x - y (of x, against a number), and in how many replications
-        x / d differs from y / e.
+        then the sum of the cubes of the difference in whole numbers, q x - p y if the link
+        multiplies by p / q (x against a number, 0 where the divisors of both cells differ), and
+        in how many replications the two sides differ.
     """
 
     n: int
@@ -317,9 +324,9 @@ def verdicts(
     -------
     polars.DataFrame
         One line for each claim, in the schema of `CLAIMS_SCHEMA`. `verdict` is `holds` when the
-        interval of the share lies above 0.95, `fails` when it lies below 0.05, else `depends on
-        the seed`; NULL without replications. The intervals that decide are wide enough for all
-        claims together.
+        interval of the share lies in 0.95 .. 1, `fails` when it lies in 0 .. 0.05, else
+        `depends on the seed`; NULL without replications. The intervals that decide are wide
+        enough for all claims together.
 
         `mean_difference` and its intervals belong to the weakest link, `left - right` in
         `link_metric`: the link whose mean difference lies least in the claimed direction, in

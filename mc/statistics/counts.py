@@ -61,6 +61,11 @@ class Histogram:
         ----------
         ranks : ndarray of int64, shape (K,)
             Ranks beyond 1 .. n are taken as the nearest of these.
+
+        Returns
+        -------
+        ndarray of int64, shape (K,)
+            Not yet divided by the divisor.
         """
         n = self.n
         if self.values.size == 0:
@@ -83,6 +88,11 @@ def histogram(taken: Numbers) -> Histogram:
     ----------
     taken : Numbers
         K cells with R rows each.
+
+    Returns
+    -------
+    Histogram
+        Of the rows in which the metric is defined.
     """
     n_cells, n_rows = taken.numbers.shape
     ordered = np.sort(np.where(taken.known, taken.numbers, np.iinfo(np.int64).max), axis=1)
@@ -110,6 +120,11 @@ def from_pairs(
     cells, values, counts : ndarray of int64, shape (N,)
         Place of the cell, 0 .. K - 1, value, and how often it occurs; in any order.
     divisors : ndarray of float64, shape (K,)
+        Positive.
+
+    Returns
+    -------
+    Histogram
     """
     order = np.lexsort((values, cells))
     cells, values, counts = cells[order], values[order], counts[order]
@@ -142,6 +157,11 @@ def joint_sums(columns: Sequence[NDArray[np.int64]], known: NDArray[np.bool_]) -
         Anything where `known` is False.
     known : ndarray of bool, shape (K, R)
         Which rows count.
+
+    Returns
+    -------
+    Sums, shape (K, n_sums(m))
+        Of m columns.
     """
     n_cells, n_rows = known.shape
     n = np.count_nonzero(known, axis=1).astype(object)
@@ -178,13 +198,19 @@ def joint_sums(columns: Sequence[NDArray[np.int64]], known: NDArray[np.bool_]) -
 
 
 def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
-    """Sum the cubes of each row exactly, shape (K,), Python's integers.
+    """Sum the cubes of each row exactly.
 
     Parameters
     ----------
     numbers : ndarray of int64, shape (K, R)
         Anything where `known` is False.
     known : ndarray of bool, shape (K, R)
+        Which numbers count.
+
+    Returns
+    -------
+    ndarray of object, shape (K,)
+        Python's integers.
     """
     some = numbers if known.all() else np.where(known, numbers, 0)
     largest = max(int(some.max(initial=0)), -int(some.min(initial=0)))
@@ -323,6 +349,11 @@ def skewness_of(
     ----------
     n, d, dd, ddd : ndarray of object, shape (K,)
         How many numbers, and the sums of them, of their squares and of their cubes.
+
+    Returns
+    -------
+    ndarray of float64, shape (K,)
+        m3 / m2**1.5 of the central moments.
     """
     # n**2 m2 and n**3 m3 of the central moments, in whole numbers of any size
     second = n * dd - d * d

@@ -37,6 +37,11 @@ def t_quantile(df: ArrayLike, level: float = LEVEL) -> Floats:
         Degrees of freedom; few different ones is fast.
     level : float
         Between 0 and 1.
+
+    Returns
+    -------
+    ndarray of float64
+        In the shape of `df`.
     """
     df = np.asarray(df, np.float64)
     different, places = np.unique(df, return_inverse=True)
@@ -65,6 +70,11 @@ def t_half_width(n: ArrayLike, mcse: ArrayLike, level: float = LEVEL) -> Floats:
         Standard error of the mean, sd / sqrt(n), in the unit of the mean.
     level : float
         Between 0 and 1.
+
+    Returns
+    -------
+    ndarray of float64
+        In the unit of the mean.
 
     Notes
     -----
@@ -447,6 +457,11 @@ def holm(p_values: Sequence[float] | Floats) -> Floats:
     p_values : array_like of float, shape (m,)
         Of m tests, however they depend on each other. NaN, a test that could not be made, stays
         NaN and is not counted.
+
+    Returns
+    -------
+    ndarray of float64, shape (m,)
+        At most 1, in the order of `p_values`.
 
     Notes
     -----

@@ -210,6 +210,11 @@ def stacks(rows: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Stack]:
         `cell`, `replication` and the counters, in any order (sorted by cell is fastest).
     cells : polars.DataFrame
         The table of cells; rows of other cells are left out.
+
+    Yields
+    ------
+    Stack
+        In the order of their first cells; the cells of each sorted by number.
     """
     rows = rows.sort("cell", "replication")
     lengths = rows["cell"].rle().struct.unnest().select("len", cell="value")

@@ -235,6 +235,11 @@ def summary(
         Gives the counts of a metric.
     published, controlled
         See `summarise`.
+
+    Returns
+    -------
+    polars.DataFrame
+        One line for each (cell, metric), as `summarise` gives it.
     """
     expected = _expected_traffic(cells) if controlled else None
     n_rows = counted(METRICS[TRAFFIC[0]]).histogram.n  # never undefined
@@ -383,6 +388,11 @@ def place(
         The figure v, >= 0.
     decimals : int or None
         Digits after its point; None compares v as it is.
+
+    Returns
+    -------
+    below, up_to : int
+        The two counts.
 
     Notes
     -----

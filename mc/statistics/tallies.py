@@ -95,6 +95,11 @@ def count(
         Cells that are counted; the others are baselines, or named by claims.
     claims : mapping of str to Claim
         By a key of each; all that they name is there.
+
+    Returns
+    -------
+    Tally
+        Of the cells in `counted`; of all of the claims, by the same keys.
     """
     (stack,) = stacks(rows, cells)
     numbers = stack.cells["cell"].to_numpy()
@@ -289,6 +294,11 @@ def restored(
     cells, baselines : polars.DataFrame, height K
         The lines of its cells in the table of cells, sorted by `cell`, and those of their
         baselines.
+
+    Returns
+    -------
+    Tally
+        The one of which `histograms` and `sums` were made.
     """
     counted = histograms_of(table, cells, list(METRICS))
     metrics, pairs = {}, {}
@@ -346,6 +356,11 @@ def histograms_of(
         The lines of the cells in the table of cells.
     metrics : sequence of str
         Some of `METRICS`.
+
+    Returns
+    -------
+    dict of str to Histogram
+        By the name of the metric, in the order of `metrics`.
     """
     places = pl.DataFrame({"cell": cells["cell"], "place": np.arange(cells.height)})
     known = table.filter(pl.col("value").is_not_null()).join(places, on="cell")

@@ -366,14 +366,30 @@ def load(folder: str | Path) -> Results:
     Returns
     -------
     Results
+    <<<<<<< HEAD
         With `.cells`, `.replications` (or `.histograms`), `.summary`, `.comparisons`, `.claims` as
         polars frames, `.manifest` as a dict, and `.scan()`.
+    =======
+        With `.cells`, `.summary`, `.comparisons`, `.claims` as polars frames; so are the rows,
+        `.replications`, which `.scan()` gives lazily, or `.histograms` where these are kept in
+        their place; `.manifest` as a dict.
+    >>>>>>> docs
 
     Raises
     ------
     FolderError
         There is no results folder. Later, by what is read of it: the run is not finished, or a
         file is missing or damaged.
+
+    Examples
+    --------
+    >>> import mc
+    >>> results = mc.load("results/lesson")
+    >>> line = results.summary.filter(cell=7, metric="dropped")
+    >>> [round(x, 2) for x in line.select("mean", "ci_low", "ci_high").row(0)]
+    [93.33, 93.14, 93.52]
+    >>> results.scan().filter(cell=7).select("dropped").max().collect().item()
+    133
     """
     results = Results(place(folder))
     _ = results.manifest

@@ -84,6 +84,13 @@ def status(folder: str | Path) -> Status:
     ------
     FolderError
         There is no results folder.
+
+    Examples
+    --------
+    >>> import mc
+    >>> found = mc.status("results/lesson")
+    >>> found.complete, found.n_done, found.n_missing
+    (True, 180000, 0)
     """
     results = load(folder)
     at_work = holder(results.folder)  # before the rows: a run that ends meanwhile is seen as done
