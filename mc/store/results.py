@@ -366,14 +366,9 @@ def load(folder: str | Path) -> Results:
     Returns
     -------
     Results
-    <<<<<<< HEAD
-        With `.cells`, `.replications` (or `.histograms`), `.summary`, `.comparisons`, `.claims` as
-        polars frames, `.manifest` as a dict, and `.scan()`.
-    =======
         With `.cells`, `.summary`, `.comparisons`, `.claims` as polars frames; so are the rows,
         `.replications`, which `.scan()` gives lazily, or `.histograms` where these are kept in
         their place; `.manifest` as a dict.
-    >>>>>>> docs
 
     Raises
     ------
