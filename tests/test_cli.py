@@ -377,7 +377,9 @@ def test_the_commands_are_these() -> None:
     assert got == expected
 
 
-HEAVY: Final = ["duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy"]
+HEAVY: Final = [
+    *("duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy")
+]
 
 PROBE: Final = """
 import json, sys
