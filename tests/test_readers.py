@@ -86,8 +86,16 @@ def table_of_pandas(path: Path) -> int:
 
 
 def table_of_duckdb(path: Path) -> int:
-    with duckdb.connect() as connection:
-        return len(connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchall())
+    """DuckDB opens a file twice: one that was replaced in between has to be read again."""
+    while True:
+        before = path.stat().st_ino
+        try:
+            with duckdb.connect() as connection:
+                query = "SELECT * FROM read_parquet(?)"
+                return len(connection.execute(query, [str(path)]).fetchall())
+        except duckdb.Error:
+            if path.stat().st_ino == before:
+                raise
 
 
 READERS: Final[dict[str, tuple[Callable[[Path], int], Callable[[Path], int]]]] = {
