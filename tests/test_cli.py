@@ -384,13 +384,9 @@ def test_the_commands_are_these() -> None:
     assert got == expected
 
 
-<<<<<<< HEAD
-HEAVY: Final = ["duckdb", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy"]
-=======
 HEAVY: Final = [
     *("duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy")
 ]
->>>>>>> report
 
 PROBE: Final = """
 import json, sys

@@ -124,6 +124,11 @@ def kernel_input(
         See `Recipe`.
     n : int
         `stop` is at most that. With philox nothing is kept of so many.
+
+    Returns
+    -------
+    callable
+        Takes `start` and `stop`, gives an ndarray of int64, shape (stop - start,).
     """
     if generator == "philox":
         return lambda start, stop: np.arange(start, stop, dtype=np.int64)

@@ -100,6 +100,10 @@ def recount(
         Of the order of the shards: those of half the size first, each size at random.
     progress : callable
         Told the number of rows that were counted so far.
+
+    Returns
+    -------
+    Recount
     """
     source = manifest["experiment"]
     tallying = Tallying(

@@ -107,10 +107,10 @@ class Tallying:
     ----------
     seed : int
         Of the experiment.
-    parameters : mapping of int to Cell
-        Of each cell, numbered as in the folder.
     generator : {"philox", "lesson"}
         Which draws are used.
+    parameters : mapping of int to Cell
+        Of each cell, numbered as in the folder.
     cells : polars.DataFrame
         The table of cells, sorted by `cell`.
     claims : mapping of str to Claim
