@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mc.cli.common import Folder, faults, to_stdout
 from mc.cli.formats import Format, one_of, print_frame
+from mc.cli.words import half_width
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,9 +86,9 @@ def _compare_lines(found: pl.DataFrame) -> Iterable[Any]:
         for line in lines.iter_rows(named=True):
             if line["n"] == 0:
                 continue
-            mean, error = format_estimate(line["mean_difference"], _half(line, "ci"))
+            mean, error = format_estimate(line["mean_difference"], half_width(line))
             change, _ = format_estimate(
-                _times(line["relative_change"], 100), _times(_half(line, "relative"), 100)
+                _times(line["relative_change"], 100), _times(half_width(line, "relative"), 100)
             )
             shares = (f"{100 * line[f'share_{name}']:.1f}" for name in ("less", "equal", "greater"))
             row = (line["metric"], mean, error, change, *shares, f"{line['n']:,}")
@@ -267,11 +268,6 @@ def _head(cells: pl.DataFrame, per: Sequence[str]) -> Text:
 def _coordinates(found: pl.DataFrame, first: str) -> list[str]:
     """The columns between the number of a cell and the first that was found out."""
     return found.columns[1 : found.columns.index(first)]
-
-
-def _half(line: dict[str, Any], name: str) -> float | None:
-    low, high = line[f"{name}_low"], line[f"{name}_high"]
-    return None if low is None else float(high - low) / 2
 
 
 def _times(number: float | None, factor: float) -> float | None:

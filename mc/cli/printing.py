@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.cells import cell_len
@@ -13,9 +13,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from mc.cli.claiming import claim_row, claimed, claims_table, has_lesson
 from mc.cli.common import print_text, to_stdout
 from mc.cli.formats import axis_names, escaped, markdown_table, print_table
-from mc.cli.words import some
+from mc.cli.words import half_width, some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,8 +50,16 @@ CELLS_SHOWN: Final = 40
 """Cells whose tables are printed unasked; a sweep is read from its files."""
 
 
+WITHOUT: Final = "No ±: 0 too often, or too skewed, for so few replications (see note)."
+
+
 def print_results(
-    results: Results, form: str, *, everything: bool = False, table: str | None = None
+    results: Results,
+    form: str,
+    *,
+    everything: bool = False,
+    adjusted: bool = False,
+    table: str | None = None,
 ) -> None:
     """Print all tables; nothing if one of them cannot be read.
 
@@ -62,6 +71,8 @@ def print_results(
         One of `FORMATS`.
     everything : bool
         Every cell, not only the first `CELLS_SHOWN`.
+    adjusted : bool
+        For "table": adjusted means, too.
     table : str, optional
         Only this one of `TABLES`, for "json", "csv" and "markdown".
     """
@@ -74,20 +85,32 @@ def print_results(
     console = Console(highlight=False)
     with to_stdout():
         with console.capture() as captured:  # at the end of which rich writes, too
-            _render_results(console, results, everything)
+            _render_results(console, results, everything, adjusted)
         sys.stdout.write(captured.get())
 
 
-def _render_results(console: Console, results: Results, everything: bool) -> None:
+def _render_results(console: Console, results: Results, everything: bool, adjusted: bool) -> None:
     for line in _lines_before(results):
         console.print(Text(line))
+    if adjusted and not _is_single(results):
+        console.print(
+            "Adjusted for the traffic of these replications, whose expectation is known, where\n"
+            "that narrows the interval (control variates)."
+        )
     for title, cells, metrics in _scenario_tables(results, everything):
         console.print(Text(f"\n{title}", "bold underline"))
         if _is_single(results):
             console.print(_fitted(_single_table(cells, metrics), console), crop=False)
         else:
-            for text in _mean_lines(cells, metrics):
+            for text in _mean_lines(cells, metrics, adjusted):
                 console.print(text, crop=False)
+            if _lacks_an_interval(cells, metrics):
+                console.print(
+                    Text(
+                        "No ±: 0 too often, or too skewed, for so few replications (see note).",
+                        "dim",
+                    )
+                )
     if n_more := _n_more(results, everything):
         console.print(
             f"\n{n_more} more cells: "
@@ -98,8 +121,8 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
     for line in _far_out(results):
         console.print(_unbroken(line), crop=False)
     if results.claims.height:
-        console.print(_claims_table(results.claims))
-        if _has_lesson(results.claims):
+        console.print(claims_table(results.claims))
+        if has_lesson(results.claims):
             console.print(
                 "Where every cell draws from a stream of its own, as in the lesson, a claim holds\n"
                 "in another share of seeds: it depends on how cells are coupled. The mean\n"
@@ -225,9 +248,9 @@ def _markdown_lines(results: Results, everything: bool) -> Iterator[str]:
         yield from ("", reproduced)
     if results.claims.height:
         names = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
-        names += ["as the lesson draws, %"] if _has_lesson(results.claims) else []
+        names += ["as the lesson draws, %"] if has_lesson(results.claims) else []
         yield ""
-        yield from markdown_table(names, map(_claim_row, _claims(results.claims)), n_texts=2)
+        yield from markdown_table(names, map(claim_row, claimed(results.claims)), n_texts=2)
     yield from ("", f"Results: {escaped(str(results.folder))}")
 
 
@@ -243,7 +266,7 @@ def _markdown_rows(
     from mc.statistics import format_estimate
 
     for name, cell in cells.items():
-        pairs = [format_estimate(cell[m]["mean"], _half_width(cell[m])) for m in metrics]
+        pairs = [format_estimate(cell[m]["mean"], half_width(cell[m])) for m in metrics]
         means = [f"{mean} ± {error}" if error else mean for mean, error in pairs]
         yield [f"{name}{cell['n_shown']}", str(cell["max_attempts"]), *means]
         if any(cell[metric]["published"] is not None for metric in metrics):
@@ -255,12 +278,6 @@ def _published(estimate: Mapping[str, Any]) -> str:
         return ""
     percentile = estimate["published_percentile"]
     return f"{estimate['published']:g}" + ("" if percentile is None else f" ({percentile:.1f} %)")
-
-
-def _claim_row(claim: Claimed) -> list[str]:
-    difference = f"{claim.difference} ± {claim.error}" if claim.error else claim.difference
-    row = [claim.text, claim.verdict, claim.share, claim.interval, difference]
-    return [*row, claim.lesson] if claim.lesson else row
 
 
 # --- for the terminal -----------------------------------------------------------------------------
@@ -339,7 +356,15 @@ def _fitted(table: Table, console: Console) -> Table:
     return table
 
 
-def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> Iterator[Text]:
+def _lacks_an_interval(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> bool:
+    """Whether a mean that is shown has no interval."""
+    shown = (cell[metric] for cell in cells.values() for metric in metrics)
+    return any(e["mean"] is not None and e["ci_low"] is None for e in shown)
+
+
+def _mean_lines(
+    cells: Mapping[str, dict[str, Any]], metrics: Sequence[str], adjusted: bool = False
+) -> Iterator[Text]:
     """Many replications: below each cell's name a line of means, of half-widths, and so on.
 
     The name has a line of its own, so that seven columns of numbers fit 80 characters.
@@ -349,8 +374,11 @@ def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> 
     blocks = {}
     for name, cell in cells.items():
         estimates = [cell[metric] for metric in metrics]
-        pairs = [format_estimate(e["mean"], _half_width(e)) for e in estimates]
+        pairs = [format_estimate(e["mean"], half_width(e)) for e in estimates]
         lines = {"mean": [mean for mean, _ in pairs], "±": [error for _, error in pairs]}
+        if adjusted:
+            better = [_adjusted(e) for e in estimates]
+            lines |= {"adjusted": [mean for mean, _ in better], " ±": [e for _, e in better]}
         if any(e["published"] is not None for e in estimates):
             lines["published"] = [
                 "" if e["published"] is None else f"{e['published']:g}" for e in estimates
@@ -385,59 +413,11 @@ def _mean_lines(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> 
             yield line(label, entries, "" if label == "mean" else "dim")
 
 
-def _half_width(estimate: Mapping[str, Any]) -> float | None:
-    if estimate["ci_low"] is None:
-        return None
-    return float(estimate["ci_high"] - estimate["ci_low"]) / 2
+def _adjusted(estimate: Mapping[str, Any]) -> tuple[str, str]:
+    """The adjusted mean and its half-width, or nothing."""
+    from mc.statistics import format_estimate
 
-
-class Claimed(NamedTuple):
-    """A claim and what came of it, as it is printed."""
-
-    text: str
-    share: str
-    interval: str
-    difference: str
-    error: str
-    verdict: str
-    lesson: str
-
-
-def _claims(claims: pl.DataFrame) -> Iterator[Claimed]:
-    """Share of replications in which each claim holds, mean difference, verdict."""
-    from mc.statistics import MISSING, format_estimate
-
-    for claim in claims.iter_rows(named=True):
-        difference, error = format_estimate(claim["mean_difference"], _half_width(claim))
-        share = MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}"
-        interval = ""
-        if claim["share_low"] is not None:
-            interval = f"{100 * claim['share_low']:.1f} .. {100 * claim['share_high']:.1f}"
-        verdict = claim["verdict"] or MISSING
-        lesson = "" if claim["lesson_share"] is None else f"{100 * claim['lesson_share']:.1f}"
-        yield Claimed(claim["text"], share, interval, difference, error, verdict, lesson)
-
-
-def _has_lesson(claims: pl.DataFrame) -> bool:
-    """Whether claims were counted with the lesson's draws, too."""
-    return claims["lesson_share"].count() > 0
-
-
-def _claims_table(claims: pl.DataFrame) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("claim", ratio=1, overflow="fold")
-    table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
-    table.add_column("difference\nleft - right", justify="right", no_wrap=True)
-    with_lesson = _has_lesson(claims)
-    if with_lesson:
-        table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=not with_lesson)
-    for claim in _claims(claims):
-        table.add_row(
-            Text(claim.text),
-            f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
-            f"{claim.difference}\n± {claim.error}" if claim.error else claim.difference,
-            *([claim.lesson] if with_lesson else []),
-            claim.verdict,
-        )
-    return table
+    if estimate["adjusted_mean"] is None:
+        return "", ""
+    half_width = (estimate["adjusted_high"] - estimate["adjusted_low"]) / 2
+    return format_estimate(estimate["adjusted_mean"], half_width)

@@ -35,6 +35,12 @@ def show(
     everything: Annotated[
         bool, typer.Option("--all", help=f"Every cell, not only the first {CELLS_SHOWN}.")
     ] = False,
+    adjusted: Annotated[
+        bool,
+        typer.Option(
+            "--adjusted", help="Means adjusted for the traffic, too, where that narrows them down."
+        ),
+    ] = False,
     form: Format = "table",
     table: TableName = None,
 ) -> None:
@@ -47,7 +53,9 @@ def show(
     from mc import store
 
     with faults():
-        print_results(store.load(folder), form, everything=everything, table=table)
+        print_results(
+            store.load(folder), form, everything=everything, adjusted=adjusted, table=table
+        )
 
 
 def status(folder: Folder, form: Format = "table") -> None:
