@@ -81,6 +81,12 @@ WITHOUT_TAIL: Final = EXPERIMENT.partition("[[claim]]")[0]
 LESSON: Final = EXPERIMENT.replace("replications = 40", 'replications = 40\ngenerator = "lesson"')
 
 STRING: Final = pl.String()
+
+
+def floats(names: str) -> dict[str, pl.DataType]:
+    return dict.fromkeys(names.split(), pl.Float64())
+
+
 SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
     "cells": {
         "cell": pl.Int32(),
@@ -126,13 +132,21 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "drain": pl.Int64(),
     },
     "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
-    | dict.fromkeys(("mean", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
-    | dict.fromkeys(("min", "p05", "p25", "median", "p75", "p95", "max"), pl.Float64())
-    | dict.fromkeys(("published", "published_percentile"), pl.Float64()),
+    | floats("mean sd mcse ci_low ci_high sd_low sd_high min")
+    | floats("p05 p05_low p05_high p25 p25_low p25_high median median_low median_high")
+    | floats("p75 p75_low p75_high p95 p95_low p95_high max")
+    | floats("share_zero share_zero_low share_zero_high")
+    | floats("adjusted_mean adjusted_mcse adjusted_low adjusted_high adjusted_reduction")
+    | floats("ratio_of_means ratio_of_means_low ratio_of_means_high")
+    | {"n_needed": pl.Int64(), "note": STRING}
+    | floats("published published_percentile published_tail"),
     "comparisons": {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": STRING, "n": pl.Int64()}
-    | dict.fromkeys(("mean_difference", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
-    | dict.fromkeys(("share_less", "share_equal", "share_greater"), pl.Float64())
-    | {"variance_reduction": pl.Float64()},
+    | floats("mean_difference sd mcse ci_low ci_high")
+    | floats("relative_change relative_low relative_high")
+    | floats("share_less share_less_low share_less_high")
+    | floats("share_equal share_equal_low share_equal_high")
+    | floats("share_greater share_greater_low share_greater_high")
+    | {"variance_reduction": pl.Float64(), "note": STRING},
     "claims": {
         "claim": pl.Int32(),
         "text": STRING,
@@ -144,15 +158,10 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "right": STRING,
         "n": pl.Int64(),
         "n_holds": pl.Int64(),
-        "share": pl.Float64(),
-        "share_low": pl.Float64(),
-        "share_high": pl.Float64(),
-        "mean_difference": pl.Float64(),
-        "mcse": pl.Float64(),
-        "ci_low": pl.Float64(),
-        "ci_high": pl.Float64(),
-        "verdict": STRING,
-    },
+    }
+    | floats("share share_low share_high share_together_low share_together_high")
+    | floats("mean_difference mcse ci_low ci_high together_low together_high margin")
+    | {"note": STRING, "on_average": STRING, "verdict": STRING},
 }
 
 
@@ -312,7 +321,8 @@ def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate
     got = set(undefined["metric"])
     expected = {"second_peak", "drain", "window_rate", "times_usual"}
     assert got == (expected if rate else expected | {"multiplier", "wait_mean"})
-    numbers = undefined.select(pl.exclude("cell", "metric", "n", "published"))
+    assert set(undefined["note"]) == {"no replication"}
+    numbers = undefined.select(pl.exclude("cell", "metric", "n", "note", "published"))
     assert numbers.null_count().row(0) == (undefined.height,) * numbers.width
 
 

@@ -52,7 +52,7 @@ its own baseline: it is compared with nothing.
 The rooms of this folder: `result` (what a file becomes), `tables` (the keys it may have),
 `axes` and `design` (what spans the cells), `exclude` (which of them remain), `claims`,
 `precision` (how many replications), `reading` (all of it in order), `words` (what messages have
-in common).
+in common); `schema` (the same rules for editors), `template` (a file to start from).
 """
 
 from mc.experiment.axes import MAX_CELLS
@@ -73,7 +73,9 @@ from mc.experiment.result import (
     cells_of,
     renumber,
 )
+from mc.experiment.schema import json_schema
 from mc.experiment.tables import MAX_REPLICATIONS, METRICS, SEEDS, Generator, Relation
+from mc.experiment.template import SCHEMA_FILE, template
 
 __all__ = [
     "CELL_COLUMNS",
@@ -83,6 +85,7 @@ __all__ = [
     "MAX_REPLICATIONS",
     "METRICS",
     "PRECISION",
+    "SCHEMA_FILE",
     "SEEDS",
     "Claim",
     "Experiment",
@@ -95,6 +98,8 @@ __all__ = [
     "Stop",
     "cell_table",
     "cells_of",
+    "json_schema",
     "read",
     "renumber",
+    "template",
 ]

@@ -85,8 +85,11 @@ def _shares(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> No
             continue
         color, marker = _VERDICTS[line["verdict"]]
         if line["share_low"] is not None:
-            ends = [100 * line["share_low"], 100 * line["share_high"]]
-            panel.plot(ends, [place, place], color=color, linewidth=2.2, solid_capstyle="butt")
+            for kind, width in (("share_together", 1.0), ("share", 2.6)):
+                ends = [100 * line[f"{kind}_low"], 100 * line[f"{kind}_high"]]
+                panel.plot(
+                    ends, [place, place], color=color, linewidth=width, solid_capstyle="butt"
+                )
         panel.plot(
             100 * line["share"],
             place,

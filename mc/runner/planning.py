@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,12 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment
-from mc.runner.folder import _continue, _is_finished, results_folder
-from mc.runner.growing import kernel_indices, rows_of
-from mc.runner.stock import as_tasks, take_stock
-from mc.runner.tasks import Block, Task, cut, n_threads, simulate_block
+from mc.runner.again import continued, is_finished
+from mc.runner.expecting import Expected, expect
+from mc.runner.folder import results_folder
+from mc.runner.making import kernel_input
+from mc.runner.stock import Ranges, as_tasks, take_stock
+from mc.runner.tasks import Block, Task, cut, n_threads, rows_of, simulate_block
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -137,6 +139,10 @@ def plan(
     file, out, replications, seed, jobs, overrides, force
         See `run`.
 
+    Returns
+    -------
+    Plan
+
     Raises
     ------
     ExperimentError, FolderError, TypeError, ValueError
@@ -145,19 +151,24 @@ def plan(
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     jobs = n_threads(jobs)
     folder = results_folder(experiment, out)
-    experiment, shards, missing, finished = _what_is_missing(experiment, folder, force)
-    tasks = cut(missing)
+    experiment, shards, ranges, finished = _what_is_missing(experiment, folder, force)
+    missing = as_tasks(experiment, ranges)
     n_cores = min(jobs, n_threads(None))
     there = sum(shard.n_bytes for shard in shards)
-    core_seconds, saving = 0.0, _Saving()
+    kernel_seconds, saving = (0.0, 0.0), _Saving()
     if missing:
-        row_seconds, block_seconds = _time_kernel(experiment, missing, n_cores)
-        core_seconds = row_seconds * sum(task.n_rows for task in tasks)
-        core_seconds += block_seconds * sum(len(task.blocks) for task in tasks)
+        kernel_seconds = _time_kernel(experiment, missing, n_cores)
     if not finished:
         saving = _time_saving(experiment, missing)
-    n_cells, n_rows = len(experiment.points), sum(task.n_rows for task in tasks)
+    n_cells, n_rows = len(experiment.points), sum(task.n_rows for task in missing)
     n_done = sum(shard.n_rows for shard in shards)
+    if experiment.keep == "rows":
+        of_shards = _of_rows(missing, kernel_seconds, saving)
+        table_seconds = saving.table_seconds * n_cells * experiment.replications
+    elif finished:
+        of_shards, table_seconds = Expected(0, 0.0, 0.0), 0.0
+    else:
+        of_shards, table_seconds = expect(experiment, ranges, shards, kernel_seconds)
     return Plan(
         title=experiment.title,
         folder=folder,
@@ -165,16 +176,11 @@ def plan(
         replications=experiment.replications,
         n_rows=n_done + n_rows,
         n_done=n_done,
-        n_shards=len(shards) + len(tasks),
-        n_bytes=round(
-            there
-            + saving.shard_bytes * len(tasks)
-            + saving.row_bytes * n_rows
-            + saving.cell_bytes * n_cells
-        ),
+        n_shards=len(shards) + of_shards.n_shards,
+        n_bytes=round(there + of_shards.n_bytes + saving.cell_bytes * n_cells),
         n_bytes_there=there,
-        core_seconds=core_seconds + saving.save_seconds * n_rows,
-        table_seconds=saving.table_seconds * n_cells * experiment.replications,
+        core_seconds=of_shards.seconds,
+        table_seconds=table_seconds,
         jobs=jobs,
         n_cores=n_cores,
         finished=finished,
@@ -184,18 +190,18 @@ def plan(
 
 def _what_is_missing(
     experiment: Experiment, folder: Path, force: bool
-) -> tuple[Experiment, list[Shard], list[Task], bool]:
-    """The experiment as the folder numbers its cells; shards, tasks, and whether all is done."""
+) -> tuple[Experiment, list[Shard], Ranges, bool]:
+    """The experiment as the folder numbers its cells; shards, ranges, and whether all is done."""
     manifest = store.look(folder, any_version=force)
     wanted = {(0, experiment.replications): [point.cell for point in experiment.points]}
     if force or manifest is None:
-        return experiment, [], as_tasks(experiment, wanted), False
-    if _is_finished(experiment, manifest, folder):
-        finished = _continue(experiment, manifest, folder)
-        return finished, take_stock(finished, folder).shards, [], True
-    experiment = _continue(experiment, manifest, folder)
+        return experiment, [], wanted, False
+    if is_finished(experiment, manifest, folder):
+        finished = continued(experiment, manifest, folder)
+        return finished, take_stock(finished, folder).shards, {}, True
+    experiment = continued(experiment, manifest, folder)
     stock = take_stock(experiment, folder)
-    return experiment, stock.shards, as_tasks(experiment, stock.missing(wanted)), False
+    return experiment, stock.shards, stock.missing(wanted), False
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,20 @@ class _Saving:
     cell_bytes: float = 0.0
 
 
+def _of_rows(
+    missing: Sequence[Task], kernel_seconds: tuple[float, float], saving: _Saving
+) -> Expected:
+    """What it costs to make and to keep rows; `kernel_seconds` as `_time_kernel` gives it."""
+    tasks = cut(missing)
+    n_rows, n_blocks = sum(t.n_rows for t in tasks), sum(len(t.blocks) for t in tasks)
+    row_seconds, block_seconds = kernel_seconds
+    return Expected(
+        n_shards=len(tasks),
+        n_bytes=saving.shard_bytes * len(tasks) + saving.row_bytes * n_rows,
+        seconds=(row_seconds + saving.save_seconds) * n_rows + block_seconds * n_blocks,
+    )
+
+
 def _time_kernel(
     experiment: Experiment, missing: Sequence[Task], n_cores: int
 ) -> tuple[float, float]:
@@ -234,7 +254,7 @@ def _time_kernel(
     Hurwitz 1943). All cores are kept busy, because they share what they have; time is that of
     each thread, so that what else the machine has to do does not count.
     """
-    indices = kernel_indices(experiment, experiment.replications)
+    given = _kernel_input(experiment)
     ends = list(itertools.accumulate(task.n_rows for task in missing))
     places = itertools.count()
     deadline = time.perf_counter() + CALIBRATION_SECONDS
@@ -244,7 +264,7 @@ def _time_kernel(
         while not found or time.perf_counter() < deadline:
             share = (next(places) + 0.5) * _GOLDEN % 1.0
             task = missing[bisect_right(ends, int(share * ends[-1]))]
-            found.append(_time_piece(task, indices, experiment.seed, share))
+            found.append(_time_piece(task, given, experiment.seed, share))
         return found
 
     with ThreadPoolExecutor(n_cores) as pool:
@@ -254,7 +274,7 @@ def _time_kernel(
 
 
 def _time_piece(
-    task: Task, indices: NDArray[np.int64], seed: int, share: float
+    task: Task, given: Callable[[int, int], NDArray[np.int64]], seed: int, share: float
 ) -> tuple[float, float]:
     """Time a few rows of a block; give the seconds for one, and for the tables of the block."""
     (block,) = task.blocks
@@ -270,7 +290,7 @@ def _time_piece(
     moments = [time.thread_time()]
     _ = piece.tables
     moments.append(time.thread_time())
-    simulate_block(piece, indices[start : start + n_rows], seed)
+    simulate_block(piece, given(start, start + n_rows), seed)
     moments.append(time.thread_time())
     return (moments[2] - moments[1]) / (n_rows * n_cells), moments[1] - moments[0]
 
@@ -282,7 +302,6 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     # where only the tables are missing, of all rows
     start, stop = missing[0].range if missing else (0, experiment.replications)
     chosen = [i for task in missing for i in task.ids] or [p.cell for p in experiment.points]
-    indices = kernel_indices(experiment, experiment.replications)
     # Neighbours, because they are often alike and then take less together; not at equal distances,
     # because the axes of a grid repeat at some of them.
     places = (
@@ -293,9 +312,10 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     picked = sorted({chosen[place % len(chosen)] for place in places})
     n_cells = len(picked)
     stop = min(stop, start + max(1, _SAMPLE_ROWS // n_cells))
+    indices = _kernel_input(experiment)(start, stop)
     blocks = [_alone(experiment, number) for number in picked]
     counters = np.concatenate(
-        [simulate_block(block, indices[start:stop], experiment.seed) for block in blocks], axis=1
+        [simulate_block(block, indices, experiment.seed) for block in blocks], axis=1
     )
     rows = rows_of(Task(tuple(blocks), start, stop), counters, indices)
     shard_bytes, row_bytes = _shard_and_row_bytes(rows, start, stop)
@@ -336,6 +356,11 @@ def _shard_and_row_bytes(rows: pl.DataFrame, start: int, stop: int) -> tuple[flo
         return 0.0, many / rows.height
     row_bytes = (many - few) / (rows.height - half.height)
     return max(0.0, few - row_bytes * half.height), row_bytes
+
+
+def _kernel_input(experiment: Experiment) -> Callable[[int, int], NDArray[np.int64]]:
+    n = experiment.replications
+    return kernel_input(experiment.generator, experiment.seed, experiment.seeds, n)
 
 
 def _alone(experiment: Experiment, number: int) -> Block:
