@@ -384,17 +384,7 @@ def test_the_commands_are_these() -> None:
 
 
 HEAVY: Final = [
-    *("duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy"),
-]
-    "duckdb",
-    "jinja2",
-    "matplotlib",
-    "numba",
-    "numpy",
-    "pandas",
-    "polars",
-    "pyarrow",
-    "scipy",
+    *("duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy")
 ]
 
 PROBE: Final = """
