@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.model import MEANINGS
-from mc.reports.answer import with_error
+from mc.reports.answer import percent, with_error
 from mc.reports.view import HEADLINE, View, half_width, metric_title
 
 MOST_LINES: Final = 200
@@ -73,8 +73,8 @@ def _number(mean: float | None, error: float | None = None) -> Field:
 def _share(share: float | None, low: float | None = None, high: float | None = None) -> Field:
     if share is None:
         return Field("")
-    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
-    return Field(f"{100 * share:.1f}{ends}", share)
+    ends = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+    return Field(f"{percent(share)}{ends}", share)
 
 
 def _where(view: View, cell: int) -> list[Field]:
