@@ -119,7 +119,7 @@ def test_it_needs_replications_and_traffic_that_varies() -> None:
     assert got == expected
 
 
-def test_a_rare_residual_waits_for_a_hundred_events() -> None:
+def test_a_rare_residual_waits_for_enough_events() -> None:
     """Drops that follow the traffic one to one but for a few: so many events, so many squares."""
     z1, z2 = traffic(10_000)
     for n_events, used in ((MIN_RESIDUAL // 2, False), (2 * MIN_RESIDUAL, True)):

@@ -421,6 +421,7 @@ def test_without_time_nothing_is_counted_and_the_message_says_so(out: Path) -> N
     done = CliRunner().invoke(app, ["verify", str(out), "--seconds", "0"], catch_exceptions=False)
     assert done.exit_code == 0
     assert "0 of 288 counted once more" in done.stdout
+    assert "no shard was done in the time" in done.stdout
 
 
 def rewritten(

@@ -19,8 +19,8 @@ ROOMS: Final = {
     "experiment": 2,
     "statistics": 3,
     "store": 3,
-    "runner": 4,
     "decisions": 4,
+    "runner": 4,
     "reports": 5,
     "cli": 6,
 }

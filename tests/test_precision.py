@@ -6,12 +6,7 @@ Where a cell stops depends on the experiment alone, and its interval keeps its c
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -470,56 +465,6 @@ def test_a_damaged_shard_of_an_early_stage_changes_nothing(tmp_path: Path, finis
     run(EXPERIMENT, out)
     assert_same_results(out, finished)
 
-
-COMMAND: Final = "from mc.cli import main; main()"
-
-# some seconds of work, in four stages
-LONG: Final = """
-title = "long"
-[precision]
-metric = "window_rate"
-relative = 0.001
-min = 1000
-max = 8000
-[fixed]
-rounds = 10000
-fault_rounds = 100
-[[policy]]
-name = "none"
-[[policy]]
-name = "three layers"
-tries = [3, 3, 3]
-budget = 0.3
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_run_killed_in_its_stages_ends_with_the_results_of_one_that_was_not(
-    tmp_path: Path,
-) -> None:
-    run(LONG, tmp_path / "whole")
-    out, file = tmp_path / "out", write(tmp_path, LONG)
-    n_killed = 0
-    for n_more in (3, 25, 20, 30, 10, 20):
-        n_before = len(store.shard_paths(out))
-        process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "run", str(file), "--out", str(out), "--jobs", "1"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            while len(store.shard_paths(out)) < n_before + n_more and process.poll() is None:
-                time.sleep(0.002)
-        finally:
-            process.kill()
-            process.communicate()
-        n_killed += process.returncode == -signal.SIGKILL
-    assert n_killed >= 3
-    run(LONG, out)
-    assert_same_results(out, tmp_path / "whole")
-
-
-# Asking for more, or for less ---------------------------------------------------------------------
 
 MORE: Final = {
     "a narrower share": ("relative = 0.05", "relative = 0.02"),

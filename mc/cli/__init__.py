@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 COMMANDS = (
-    *(new, check, plan, run, merge, show, report, trace, compare, best, frontier),
+    *(new, check, plan, run, merge, show, report, compare, best, frontier, trace),
     *(status, verify, schema, doctor),
 )
 """In the order in which the help lists them."""

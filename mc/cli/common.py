@@ -39,12 +39,11 @@ def tell(message: str) -> None:
 def faults() -> Iterator[None]:
     """Turn what the user can mend into a message and an exit code."""
     from mc.experiment import ExperimentError
-    from mc.runner import ClusterError
     from mc.store import FolderError
 
     try:
         yield
-    except (ExperimentError, FolderError, ClusterError) as error:
+    except (ExperimentError, FolderError) as error:
         fail(str(error), 2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

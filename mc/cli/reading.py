@@ -158,6 +158,9 @@ def _verify_figures(found: Verification) -> Figures:
     else:
         made, differing = "made", "differ"
         n_wrong = found.differences.select("cell", "replication").n_unique()
+    verdict = f"{n_wrong:,} {differing}" if n_wrong else "all equal"
+    if found.n_checked == 0 < found.n_rows and found.seed is not None:
+        verdict = "no shard was done in the time"
     drawn = "" if found.n_checked == found.n_rows else f", drawn with seed {found.seed}"
     return Figures(
         before=tuple(_verify_lines(found)),
@@ -177,8 +180,7 @@ def _verify_figures(found: Verification) -> Figures:
         labels={
             "files": f"{found.n_files:,} as they were written"
             + (f", {len(found.faults):,} faults" if found.faults else ""),
-            "rows": f"{found.n_checked:,} of {found.n_rows:,} {made} once more{drawn}: "
-            + (f"{n_wrong:,} {differing}" if n_wrong else "all equal"),
+            "rows": f"{found.n_checked:,} of {found.n_rows:,} {made} once more{drawn}: {verdict}",
             "results": str(found.folder) + ("" if found.complete else " (not finished)"),
         },
     )

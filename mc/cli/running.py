@@ -65,8 +65,8 @@ def run(
             show_default=False,
         ),
     ] = None,
-    no_report: NoReport = False,
     form: Format = "table",
+    no_report: NoReport = False,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
 
@@ -74,6 +74,9 @@ def run(
     are written to the results folder as Parquet. The same command continues a run that was
     stopped, and does nothing but print if it is finished. At the end report.html is written, with
     figures (see `report`).
+
+    With keep = "histograms" in FILE the folder holds, in place of rows, how often each value
+    occurs: far smaller, and all tables are the same.
 
     If FILE has a [precision] in place of replications, these grow in stages until the numbers
     are known as precisely as asked; with --shard each call does the current stage.
@@ -113,14 +116,11 @@ def _run_and_print(
     from mc import runner
 
     with faults():
-        with progress() as told:
-            results = runner.run(
-                file,
-                out,
-                progress=told,
-                say=tell,
-                **options,
-            )
+        try:
+            with progress() as told:
+                results = runner.run(file, out, progress=told, say=tell, **options)
+        except runner.ClusterError as error:
+            fail(str(error), 2)
         if "shard" not in options:
             print_results(results, form)
             if not no_report:
@@ -145,8 +145,8 @@ def merge(
     replications: Replications = None,
     seed: Seed = None,
     settings: Settings = None,
-    no_report: NoReport = False,
     form: Format = "table",
+    no_report: NoReport = False,
 ) -> None:
     """Finish a run that was done in parts, by run --shard, and print its results.
 

@@ -46,6 +46,10 @@ what they show::
 All policies of a scenario at one point of grid and design stop together: cells that are compared
 have the same replications.
 
+Where even rows are too many, ``keep = "histograms"`` at the top keeps, in place of them, how often
+each value of each metric occurs in each cell, and exact sums. All tables are the same to the last
+bit; but what was not counted, as a further claim or another baseline, cannot be had of them later.
+
 What an exclude leaves out is neither checked nor numbered. A cell whose baseline is left out is
 its own baseline: it is compared with nothing.
 

@@ -37,6 +37,8 @@ def run(
 ) -> Results:
     """Run an experiment file, or finish a run of it that was stopped.
 
+    With ``keep = "histograms"`` in the file rows are counted and not kept: the tables are the same.
+
     Parameters
     ----------
     file : path
@@ -74,7 +76,8 @@ def run(
     ExperimentError
         All faults of the file, and of what is given in place of it.
     FolderError
-        The folder holds something else, is in use, or cannot be written to. Nothing was changed.
+        The folder holds something else, is in use, or cannot be written to; or it keeps
+        histograms, for which a claim or a baseline was not counted. Nothing was changed.
     ClusterError
         Dask is not installed, no scheduler answers, or a worker has another version of this
         program or does not see the folder.

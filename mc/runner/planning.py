@@ -23,13 +23,13 @@ from mc.runner.expecting import Expected, expect
 from mc.runner.folder import results_folder
 from mc.runner.making import kernel_input
 from mc.runner.stock import Ranges, as_tasks, take_stock
-from mc.runner.tasks import Block, Task, cut, n_threads, rows_of, simulate_block
+from mc.runner.tasks import Task, cut, n_threads, plan_blocks, rows_of, simulate_block
 from mc.store import Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CALIBRATION_SECONDS: Final = 0.3
+CALIBRATION_SECONDS: Final = 0.2
 """How long rows are made to see how long they take."""
 
 _PIECE_SECONDS: Final = 0.01
@@ -41,11 +41,18 @@ _PIECE_REPLICATIONS: Final = 4
 """The first replication of a call takes longer: the kernel has to find room, and the caches fill.
 With one replication time would be a quarter too long, with four a twentieth."""
 
-_SAMPLE_CELLS: Final = 32
-_NEIGHBOURS: Final = 8
-_SAMPLE_ROWS: Final = 4000
-"""Rows that are coded to see how many bytes they take. Numbers are coded in blocks of 128: if the
-rows of a cell were a multiple of that, cells that are alike would take far less than in a run."""
+_SAMPLE_ROWS: Final = 8000
+"""Rows that are coded to see how many bytes they take, and ..."""
+
+_SAMPLE_PLACES: Final = 4
+"""... places in the run they are from."""
+
+_ROWS_OF_A_CELL: Final = 125
+"""Of each cell as many as stand together in a shard, or this. Numbers are coded in blocks of 128:
+if there were as many, cells that are alike would take far less than in a run."""
+
+_FOOTER_BYTES: Final = 26
+"""What a shard says of each of its cells: number and identity, as JSON."""
 
 _TABLE_ROWS: Final = 16_384
 """Rows of which tables are made to see how long it takes."""
@@ -153,17 +160,18 @@ def plan(
     folder = results_folder(experiment, out)
     experiment, shards, ranges, finished = _what_is_missing(experiment, folder, force)
     missing = as_tasks(experiment, ranges)
+    tasks = cut(missing)
     n_cores = min(jobs, n_threads(None))
     there = sum(shard.n_bytes for shard in shards)
     kernel_seconds, saving = (0.0, 0.0), _Saving()
     if missing:
         kernel_seconds = _time_kernel(experiment, missing, n_cores)
     if not finished:
-        saving = _time_saving(experiment, missing)
-    n_cells, n_rows = len(experiment.points), sum(task.n_rows for task in missing)
+        saving = _time_saving(experiment, missing, tasks)
+    n_cells, n_rows = len(experiment.points), sum(task.n_rows for task in tasks)
     n_done = sum(shard.n_rows for shard in shards)
     if experiment.keep == "rows":
-        of_shards = _of_rows(missing, kernel_seconds, saving)
+        of_shards = _of_rows(tasks, kernel_seconds, saving)
         table_seconds = saving.table_seconds * n_cells * experiment.replications
     elif finished:
         of_shards, table_seconds = Expected(0, 0.0, 0.0), 0.0
@@ -224,10 +232,9 @@ class _Saving:
 
 
 def _of_rows(
-    missing: Sequence[Task], kernel_seconds: tuple[float, float], saving: _Saving
+    tasks: Sequence[Task], kernel_seconds: tuple[float, float], saving: _Saving
 ) -> Expected:
     """What it costs to make and to keep rows; `kernel_seconds` as `_time_kernel` gives it."""
-    tasks = cut(missing)
     n_rows, n_blocks = sum(t.n_rows for t in tasks), sum(len(t.blocks) for t in tasks)
     row_seconds, block_seconds = kernel_seconds
     return Expected(
@@ -295,36 +302,49 @@ def _time_piece(
     return (moments[2] - moments[1]) / (n_rows * n_cells), moments[1] - moments[0]
 
 
-def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
+def _time_saving(experiment: Experiment, missing: Sequence[Task], tasks: Sequence[Task]) -> _Saving:
     """Make a shard and tables of a few cells in memory."""
     from mc import statistics
 
     # where only the tables are missing, of all rows
-    start, stop = missing[0].range if missing else (0, experiment.replications)
+    start, stop = tasks[0].range if tasks else (0, experiment.replications)
+    stop = min(stop, start + _ROWS_OF_A_CELL)
+    n_neighbours = max(1, _SAMPLE_ROWS // _SAMPLE_PLACES // (stop - start))
     chosen = [i for task in missing for i in task.ids] or [p.cell for p in experiment.points]
     # Neighbours, because they are often alike and then take less together; not at equal distances,
     # because the axes of a grid repeat at some of them.
     places = (
         int((i + 0.5) * _GOLDEN % 1.0 * len(chosen)) + k
-        for i in range(_SAMPLE_CELLS // _NEIGHBOURS)
-        for k in range(_NEIGHBOURS)
+        for i in range(_SAMPLE_PLACES)
+        for k in range(n_neighbours)
     )
     picked = sorted({chosen[place % len(chosen)] for place in places})
     n_cells = len(picked)
-    stop = min(stop, start + max(1, _SAMPLE_ROWS // n_cells))
+    few = _only(experiment, picked)
+    alone = {point.cell: point.parameters for point in few.points}
+    blocks = plan_blocks(alone, experiment.generator)
     indices = _kernel_input(experiment)(start, stop)
-    blocks = [_alone(experiment, number) for number in picked]
     counters = np.concatenate(
         [simulate_block(block, indices, experiment.seed) for block in blocks], axis=1
     )
     rows = rows_of(Task(tuple(blocks), start, stop), counters, indices)
-    shard_bytes, row_bytes = _shard_and_row_bytes(rows, start, stop)
+    few_bytes, many_bytes = (
+        len(store.shard_bytes(some, {"start": start, "stop": stop})) for some in (rows[:1], rows)
+    )
+    row_bytes = (many_bytes - few_bytes) / max(1, rows.height - 1)
+    cells_per_shard = sum(len(task.ids) for task in tasks) / max(1, len(tasks))
 
     # as many cells and rows of each as are summarised at once, or fewer
     n = min(experiment.replications, _TABLE_ROWS)
     k = max(2, min(len(experiment.points), _TABLE_ROWS // n))
-    table = experiments.cell_table(_only(experiment, picked))
-    many = pl.concat([_stretched(rows, table["cell"][i % n_cells], i, n) for i in range(k)])
+    table = experiments.cell_table(few)
+    # the cells and their rows in turn, under other names, until there are enough
+    size = stop - start
+    turn = np.arange(k)[:, np.newaxis] % n_cells * size + np.arange(n) % size
+    many = rows[turn.ravel()].with_columns(
+        cell=pl.Series(np.repeat(np.arange(k, dtype=np.int32), n)),
+        replication=pl.Series(np.tile(np.arange(n), k)),
+    )
     cells = table[[i % n_cells for i in range(k)]].with_columns(
         cell=pl.int_range(k, dtype=pl.Int32), baseline=pl.lit(0, pl.Int32)
     )
@@ -335,27 +355,20 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     if len(set(experiment.baselines)) < len(experiment.points):
         tables.append(statistics.compare(many, cells))
     moments.append(time.thread_time())
-    cell_bytes = sum(len(store.table_bytes(made)) for made in (*tables, cells)) / k
+    # of cells that differ, as all do in a run; by how much more of them take more
+    some, all_ = (
+        sum(len(store.table_bytes(made.filter(pl.col("cell") < n))) for made in (*tables, cells))
+        for n in (1, min(k, n_cells))
+    )
+    cell_bytes = (all_ - some) / max(1, min(k, n_cells) - 1)
     cell_bytes += len(json.dumps(experiment.source)) / len(experiment.points)
     return _Saving(
         save_seconds=(moments[1] - moments[0]) / many.height,
         table_seconds=(moments[2] - moments[1]) / many.height,
-        shard_bytes=shard_bytes,
+        shard_bytes=few_bytes + _FOOTER_BYTES * cells_per_shard,
         row_bytes=row_bytes,
         cell_bytes=cell_bytes,
     )
-
-
-def _shard_and_row_bytes(rows: pl.DataFrame, start: int, stop: int) -> tuple[float, float]:
-    """What a shard takes without a row, and what each row adds: from all rows and half of them."""
-    half = rows.filter(pl.col("replication") < (start + stop) // 2)
-    few, many = (
-        len(store.shard_bytes(some, {"start": start, "stop": stop})) for some in (half, rows)
-    )
-    if not half.height:
-        return 0.0, many / rows.height
-    row_bytes = (many - few) / (rows.height - half.height)
-    return max(0.0, few - row_bytes * half.height), row_bytes
 
 
 def _kernel_input(experiment: Experiment) -> Callable[[int, int], NDArray[np.int64]]:
@@ -363,21 +376,8 @@ def _kernel_input(experiment: Experiment) -> Callable[[int, int], NDArray[np.int
     return kernel_input(experiment.generator, experiment.seed, experiment.seeds, n)
 
 
-def _alone(experiment: Experiment, number: int) -> Block:
-    point = next(point for point in experiment.points if point.cell == number)
-    return Block((number,), (point.parameters,), experiment.generator)
-
-
 def _only(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
     """The experiment with some of its cells, each its own baseline."""
-    points = tuple(point for point in experiment.points if point.cell in set(numbers))
+    wanted = set(numbers)
+    points = tuple(point for point in experiment.points if point.cell in wanted)
     return replace(experiment, points=points, baselines=tuple(point.cell for point in points))
-
-
-def _stretched(rows: pl.DataFrame, number: int, name: int, n: int) -> pl.DataFrame:
-    """The rows of one cell, repeated until there are n, under another name."""
-    some = rows.filter(pl.col("cell") == number)
-    some = some[[i % some.height for i in range(n)]]
-    return some.with_columns(
-        cell=pl.lit(name, pl.Int32), replication=pl.int_range(n, dtype=pl.Int64)
-    )

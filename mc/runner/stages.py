@@ -23,13 +23,6 @@ from mc.statistics import Histogram, intervals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOSTLY_ZERO: Final = 0.2
-"""Where more than this share of the values is 0, a small spread may only say that what is rare has
-not been seen yet..."""
-
-ENOUGH_OTHERS: Final = 100
-"""...so at least this many must be other than 0."""
-
 NONE_WITHOUT_RETRIES: Final = frozenset(
     {"retries", "wait_total", "wait_max", "wait_mean", "late", "drain"}
 )
@@ -92,11 +85,12 @@ def _is_known(counted: Histogram, precision: Precision) -> NDArray[np.bool_]:
     found = statistics.moments(counted)
     n = found.n
     n_others = n - counted.sums(np.where(counted.values == 0, counted.counts, 0))
-    rare = (n - n_others > MOSTLY_ZERO * n) & (n_others < ENOUGH_OTHERS)
+    # where a small spread may only say that what is rare has not been seen yet
+    given = intervals.mean_given(n, n_others, found.skewness)
     mcse = np.sqrt(found.variance / np.maximum(n, 1))
     half_width = intervals.t_half_width(n, mcse, precision.confidence)
     tolerance = np.array([precision.tolerance(mean) for mean in found.mean.tolist()])
     with np.errstate(invalid="ignore"):
         narrow = half_width <= tolerance
-    is_known: NDArray[np.bool_] = (n == 0) | (~rare & narrow)
+    is_known: NDArray[np.bool_] = (n == 0) | (given & narrow)
     return is_known

@@ -168,9 +168,12 @@ def _together(experiment: Experiment, stops: Mapping[int, Stop]) -> Iterator[set
     for point, baseline in zip(experiment.points, experiment.baselines, strict=True):
         groups.setdefault(baseline, set()).add(point.cell)
     chunk: set[int] = set()
+    n_rows = 0
     for group in groups.values():
-        if chunk and sum(stops[number].n for number in chunk | group) > ROWS_AT_ONCE:
+        n_more = sum(stops[number].n for number in group)
+        if chunk and n_rows + n_more > ROWS_AT_ONCE:
             yield chunk
-            chunk = set()
-        chunk = chunk | group
+            chunk, n_rows = set(), 0
+        chunk |= group
+        n_rows += n_more
     yield chunk

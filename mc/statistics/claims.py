@@ -70,7 +70,7 @@ CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
         "together", OF_METRIC, "mean difference, all claims together", "paired t, Bonferroni"
     ),
     "margin": (OF_METRIC, "what counts as practically equal, if the claim says so"),
-    "note": ("", "why there is no interval of the mean difference"),
+    "note": ("", "why the interval of the mean difference is missing, or not to be trusted"),
     "on_average": (
         "",
         f"{HOLDS}, {FAILS} or open: whether the mean difference of every link surely lies in the "
@@ -350,17 +350,18 @@ def verdicts(
 class _Mean:
     """Estimate of the mean difference of a link; None where there are too few replications.
 
-    Where `note` says why, there is no interval.
+    There is an interval only where it is `given`; a note says what is to be known of it.
     """
 
     n: int
     mean: float | None
     mcse: float | None
+    given: bool
     note: str | None
 
     def interval(self, level: float) -> tuple[float | None, float | None]:
         """Its Student interval."""
-        if self.mean is None or self.mcse is None or self.note is not None:
+        if self.mean is None or self.mcse is None or not self.given:
             return None, None
         half = float(intervals.t_half_width(self.n, self.mcse, level))
         return self.mean - half, self.mean + half
@@ -448,7 +449,7 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
     """Mean of left - right, from exact sums, rounded once."""
     n, x, y, xx, xy, yy, third, n_differ = sums.tolist()
     if n == 0:
-        return _Mean(0, None, None, None)
+        return _Mean(0, None, None, False, None)
     a = 1 / _divisor(link.metric, lines[link.left])
     p, q = link.times.as_integer_ratio()
     if link.right is None:
@@ -465,7 +466,9 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
     else:
         sampled = (np.array([number], object) for number in (n, d, dd, third))
         skewness = float(skewness_of(*sampled)[0])
-    return _Mean(n, float(mean), mcse, intervals.mean_notes(n, n_differ, skewness)[0])
+    judged = n, n_differ, skewness
+    given, note = bool(intervals.mean_given(*judged)), intervals.mean_notes(*judged)[0]
+    return _Mean(n, float(mean), mcse, given, note)
 
 
 def _divisor(metric: str, cell: pl.DataFrame) -> Fraction:

@@ -60,7 +60,7 @@ COMPARISONS_COLUMNS: Final[dict[str, tuple[str, str]]] = (
             "",
             "how many times as many replications independent samples would need",
         ),
-        "note": ("", "why there is no interval of the mean difference"),
+        "note": ("", "why the interval of the mean difference is missing, or not to be trusted"),
     }
 )
 """Unit and meaning of the columns of `COMPARISONS_SCHEMA`."""
@@ -161,10 +161,12 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
     # the cubes of other differences are not kept: only whether these vary is known
     unknown = np.where(variance > 0, 0.0, np.nan)
     skewness = np.where(counted.left == counted.right, skewness, unknown)
-    note = intervals.mean_notes(n, n - counted.equal, skewness)
-    found = with_estimate(n, mean, variance, note)
+    judged = n, n - counted.equal, skewness
+    given = intervals.mean_given(*judged)
+    found = with_estimate(n, mean, variance, given)
     found["mean_difference"] = found.pop("mean")
-    found |= _relative(counted)
+    found["note"] = intervals.mean_notes(*judged)
+    found |= _relative(counted, given)
     some = np.maximum(n, 1)
     shares = (counted.less, counted.equal, n - counted.less - counted.equal)
     for name, held in zip(_SHARES, shares, strict=True):
@@ -176,18 +178,17 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
     return found | {"variance_reduction": reduction}
 
 
-def _relative(counted: PairCounts) -> dict[str, NDArray[np.float64]]:
+def _relative(counted: PairCounts, given: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
     """Mean of x / left over mean of y / right, less 1, with its interval."""
     lines = zip(counted.sums.tolist(), counted.left.tolist(), counted.right.tolist(), strict=True)
     found = []
     for (n, x, y, xx, xy, yy), d, e in lines:
         scale = 1 if d == e else Fraction(e) / Fraction(d)
         found.append(intervals.relative_change(n, x, y, xx, xy, yy, scale))
-    return {
-        "relative_change": np.array([r.estimate for r in found]),
-        "relative_low": np.array([r.low for r in found]),
-        "relative_high": np.array([r.high for r in found]),
-    }
+    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
+    columns[1:, ~given] = np.nan
+    names = ("relative_change", "relative_low", "relative_high")
+    return dict(zip(names, columns, strict=True))
 
 
 def pairs(

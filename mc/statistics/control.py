@@ -20,7 +20,7 @@ from mc.statistics.intervals import LEVEL, MIN_REPLICATIONS, Exact, Floats, t_qu
 MIN_REDUCTION: Final = 1.1
 """Below this the plain mean is as good, and simpler."""
 
-MIN_RESIDUAL: Final = 100
+MIN_RESIDUAL: Final = 200
 """Residual sum of squares that a metric of whole numbers needs."""
 
 

@@ -121,9 +121,9 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
     -----
     n >= 25 skewness^2 is the rule of Cochran, *Sampling Techniques*, section 2.15. A stricter
     factor does harm: samples that happened to miss the tail look less skewed, and of the samples
-    that pass these are then the larger part. With these bounds on n and on values that are not
-    zero, 94 to 96 % of the intervals without a note cover, in every cell of the lesson and every
-    metric.
+    that pass these are then the larger part. The bounds on n and on values that are not zero were
+    chosen so that 94 to 96 % of the intervals without a note cover, for every metric of half of
+    the lesson's cells.
     """
     n, n_nonzero, skewness = np.broadcast_arrays(
         np.atleast_1d(n), np.atleast_1d(n_nonzero), np.atleast_1d(np.asarray(skewness, np.float64))

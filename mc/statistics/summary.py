@@ -29,7 +29,6 @@ from mc.statistics.tables import (
     as_frame,
     interval_columns,
     with_estimate,
-    without,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
         "adjusted_mean": (
             OF_METRIC,
             "mean with traffic as control variate (its expectation is known); NULL where that "
-            "does not help",
+            "does not help, and where the metric is undefined in some replications",
         ),
         "adjusted_mcse": (OF_METRIC, "standard error of the adjusted mean"),
     }
@@ -124,7 +123,7 @@ SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
             "replications",
             f"about as many give the mean a half-width of {RELATIVE_WANTED:.0%} of itself",
         ),
-        "note": ("", "why there is no interval of the mean"),
+        "note": ("", "why the interval of the mean is missing, or not to be trusted"),
         "published": (OF_METRIC, "published figure"),
         "published_percentile": (
             "%",
@@ -238,10 +237,11 @@ def summary(
         See `summarise`.
     """
     expected = _expected_traffic(cells) if controlled else None
+    n_rows = counted(METRICS[TRAFFIC[0]]).histogram.n  # never undefined
     found = []
     for metric in METRICS.values():
         counts = counted(metric)
-        columns = _estimates(metric, cells, counts, expected)
+        columns = _estimates(metric, counts, expected, n_rows)
         figures = {f.cell: f for f in published if f.metric == metric.name}
         found.append(columns | _published(cells["cell"].to_list(), counts.histogram, figures))
     return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, found)
@@ -255,24 +255,27 @@ def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
 
 def _estimates(
     metric: Metric,
-    cells: pl.DataFrame,
     counts: MetricCounts,
     expected: Sequence[tuple[Fraction, Fraction]] | None,
+    n_rows: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
     """Columns of the summary of one metric, K values each, NaN for NULL."""
     counted = counts.histogram
     found_moments = moments(counted)
     n = found_moments.n
-    note = intervals.mean_notes(n, n - _n_zero(counted), found_moments.skewness)
-    found = with_estimate(n, found_moments.mean, found_moments.variance, note)
+    judged = n, n - _n_zero(counted), found_moments.skewness
+    given = intervals.mean_given(*judged)
+    found = with_estimate(n, found_moments.mean, found_moments.variance, given)
+    found["note"] = intervals.mean_notes(*judged)
     found |= _order_statistics(counted, n)
     found |= _shares_of_zero(counted, n)
     found |= _spread(found["sd"], found_moments)
     half_width = intervals.t_half_width(n, found["mcse"])
     wanted = RELATIVE_WANTED * np.abs(found["mean"])
     found["n_needed"] = intervals.replications_needed(n, half_width, wanted)
-    found |= _adjusted(metric, counts, expected, np.flatnonzero(without(note)))
-    return found | _ratio_of_means(counts)
+    # where a metric is undefined the traffic may be unlike: what is left has another expectation
+    found |= _adjusted(metric, counts, expected, np.flatnonzero(given & (n == n_rows)))
+    return found | _ratio_of_means(counts, given)
 
 
 def _order_statistics(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
@@ -330,13 +333,16 @@ def _adjusted(
     return columns
 
 
-def _ratio_of_means(counts: MetricCounts) -> dict[str, NDArray[np.float64]]:
+def _ratio_of_means(
+    counts: MetricCounts, given: NDArray[np.bool_]
+) -> dict[str, NDArray[np.float64]]:
     names = _ends("ratio_of_means")
     if counts.ratio is None:
         return {name: np.full(len(counts.traffic), math.nan) for name in names}
     found = [intervals.ratio_of_means(*line) for line in counts.ratio.tolist()]
-    columns = [[r.estimate for r in found], [r.low for r in found], [r.high for r in found]]
-    return dict(zip(names, np.array(columns), strict=True))
+    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
+    columns[1:, ~given] = math.nan
+    return dict(zip(names, columns, strict=True))
 
 
 # --- published figures ----------------------------------------------------------------------

@@ -27,20 +27,15 @@ def interval_columns(
     }
 
 
-def without(note: NDArray[np.object_]) -> NDArray[np.bool_]:
-    """Where there is no note."""
-    return np.array([text is None for text in note.tolist()], np.bool_)
-
-
 def with_estimate(
     n: NDArray[np.int64],
     mean: NDArray[np.float64],
     variance: NDArray[np.float64],
-    note: NDArray[np.object_],
+    given: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
     """Columns of an estimate of a mean; NaN where there are too few values.
 
-    Where a note says why, there is no interval.
+    There is an interval only where it is given: see `intervals.mean_given`.
 
     Notes
     -----
@@ -50,8 +45,8 @@ def with_estimate(
     """
     sd = np.sqrt(variance)
     mcse = sd / np.sqrt(np.maximum(n, 1))
-    half_width = np.where(without(note), intervals.t_half_width(n, mcse), math.nan)
-    ends = {"ci_low": mean - half_width, "ci_high": mean + half_width, "note": note}
+    half_width = np.where(given, intervals.t_half_width(n, mcse), math.nan)
+    ends = {"ci_low": mean - half_width, "ci_high": mean + half_width}
     return {"n": n, "mean": mean, "sd": sd, "mcse": mcse} | ends
 
 

@@ -39,6 +39,11 @@ def write(folder: Path, name: str, content: bytes) -> None:
         Where the file belongs in it.
     content : bytes
         All of the file.
+
+    Raises
+    ------
+    OSError
+        The file, by its name, could not be written, and is as it was before.
     """
     if is_remote(folder):
         (folder / name).write_bytes(content)  # an object appears whole
@@ -52,6 +57,8 @@ def write(folder: Path, name: str, content: bytes) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         os.replace(temporary, folder / name)
         _sync_names((folder / name).parent)
+    except OSError as error:  # of a full disk it does not say where
+        raise OSError(error.errno, error.strerror, str(folder / name)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -101,13 +108,10 @@ def table_file(name: str) -> str:
 def parquet(
     table: pa.Table,
     row_group_size: int,
-    metadata: Mapping[bytes, bytes] | None = None,
+    footer: Mapping[bytes, bytes] | None = None,
     **options: Any,
 ) -> bytes:
-    """Code a table as every reader of Parquet understands it.
-
-    Metadata that stand in its schema are kept twice, and half as long again; `metadata` once.
-    """
+    """Code a table as every reader of Parquet understands it, with what the file says of itself."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -118,7 +122,7 @@ def parquet(
         **options,
     ) as writer:
         writer.write_table(table, row_group_size)
-        writer.add_key_value_metadata(metadata or {})
+        writer.add_key_value_metadata(footer or {})
     content: bytes = sink.getvalue().to_pybytes()
     return content
 

@@ -366,8 +366,8 @@ def load(folder: str | Path) -> Results:
     Returns
     -------
     Results
-        With `.cells`, `.replications`, `.summary`, `.comparisons`, `.claims` as polars frames,
-        `.manifest` as a dict, and `.scan()`.
+        With `.cells`, `.replications` (or `.histograms`), `.summary`, `.comparisons`, `.claims` as
+        polars frames, `.manifest` as a dict, and `.scan()`.
 
     Raises
     ------

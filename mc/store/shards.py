@@ -128,7 +128,9 @@ def shard_bytes(
     table: pl.DataFrame, footer: Mapping[str, Any], sums: Mapping[str, Any] | None = None
 ) -> bytes:
     """Code what is kept of some cells for replications `start` .. `stop` - 1 of the footer."""
-    metadata = {}
+    # beside the schema and not in it, of which pyarrow keeps two: with many cells the footer is
+    # as long as the rows
+    metadata = {_FOOTER_KEY: json.dumps(footer).encode()}
     if sums is None:
         n = footer["stop"] - footer["start"]
         # whole cells in a row group, so that a reader of one cell skips the others
@@ -137,15 +139,15 @@ def shard_bytes(
         metadata[_SUMS_KEY] = json.dumps(sums).encode()
         size = 100 * _ROWS_PER_GROUP
     return parquet(
-        table.to_arrow().replace_schema_metadata({_FOOTER_KEY: json.dumps(footer).encode()}),
+        table.to_arrow(),
         row_group_size=size,
-        metadata=metadata,
         # Numbers of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.
         column_encoding={
             name: "DELTA_BINARY_PACKED" if kind.is_integer() else "PLAIN"
             for name, kind in table.schema.items()
         },
+        footer=metadata,
     )
 
 
