@@ -7,6 +7,7 @@ The rooms of the package; each imports only from rooms with a smaller number:
 
     6  cli          typer: parses, calls one function, prints
     5  reports      figures and report.html from a results folder
+    4  decisions    questions put to a results folder: compare, best, frontier
     4  runner       experiment -> tasks -> kernel -> shards
     3  store        the results folder: schema, shards, manifest, reading back
     3  statistics   rows -> estimates, intervals, comparisons, claims
@@ -20,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mc.decisions import best, compare, frontier
     from mc.model import Cell
     from mc.reports import report
     from mc.runner import Plan, Verification, merge, plan, run, simulate, trace, verify
@@ -31,6 +33,9 @@ __all__ = [
     "Results",
     "Status",
     "Verification",
+    "best",
+    "compare",
+    "frontier",
     "load",
     "merge",
     "plan",
@@ -48,6 +53,9 @@ _HOMES = {
     "Results": "mc.store",
     "Status": "mc.store",
     "Verification": "mc.runner",
+    "best": "mc.decisions",
+    "compare": "mc.decisions",
+    "frontier": "mc.decisions",
     "load": "mc.store",
     "merge": "mc.runner",
     "plan": "mc.runner",

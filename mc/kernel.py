@@ -216,18 +216,20 @@ def _writable(directory: str) -> bool:
     return os.access(directory, os.W_OK)
 
 
-_CACHE: Final = _cache_directory()
+CACHE_FOLDER: Final = _cache_directory()
+"""Where the compiled code of this file is kept."""
+
 # Without a place for the cache every start compiles anew; better slow than not at all.
 # `_nrt`: no function here allocates, and without numba's reference counts a call costs nothing
 # beside its work (with them, 84 instead of 11 ns for a retry).
 _OPTIONS: Final[dict[str, Any]] = {
     "error_model": "numpy",
     "_nrt": False,
-    "cache": _writable(_CACHE),
+    "cache": _writable(CACHE_FOLDER),
 }
 _config: Any = numba.config  # its attributes are made at import, unseen by type checkers
 _numba_cache_dir = _config.CACHE_DIR
-_config.CACHE_DIR = _CACHE  # read by each `njit` below; put back at the end of this file
+_config.CACHE_DIR = CACHE_FOLDER  # read by each `njit` below; put back at the end of this file
 
 
 @intrinsic

@@ -157,6 +157,16 @@ at = {backoff_cap = 8, capacity = 6}
     assert [c.relation for c in got] == ["<", "between"]
 
 
+def test_a_claim_may_have_a_factor_and_a_margin(tmp_path: Path) -> None:
+    given = 'metric = "calls"\nrelation = "="\ntimes = 2.5\nmargin = 3\n'
+    other = 'metric = "calls"\nrelation = "="\nvalue = 9\nmargin = 0.5\n'
+    plain = 'metric = "calls"\nrelation = "<"\n'
+    claims = "".join(CLAIM + AT + keys for keys in (given, other, plain))
+    got = [(c.times, c.margin, c.value) for c in load(tmp_path, SMALL + claims).claims]
+    expected = [(2.5, 3.0, None), (1.0, 0.5, 9.0), (1.0, None, None)]
+    assert got == expected
+
+
 def test_a_claim_may_leave_out_what_there_is_only_one_of(tmp_path: Path) -> None:
     text = 'title = "t"\n[[claim]]\ntext = "c"\nmetric = "calls"\nrelation = ">"\nvalue = 3'
     got = load(tmp_path, text).claims[0]
@@ -530,6 +540,46 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
         (
             SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\nvalue = "6"',
             "claim \"c\": value must be a number or [low, high], got '6'",
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\ntimes = 0',
+            'claim "c": times must be a number > 0 and <= 1e9, got 0',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\ntimes = 1e10',
+            'claim "c": times must be a number > 0 and <= 1e9, got 10000000000.0',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\ntimes = nan',
+            'claim "c": times must be a number > 0 and <= 1e9, got nan',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\ntimes = "two"',
+            "claim \"c\": times must be a number > 0 and <= 1e9, got 'two'",
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\nvalue = 9\ntimes = 2',
+            'claim "c": times is for claims that compare policies, not with a value',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "="\nmargin = 0',
+            'claim "c": margin must be a number > 0, got 0',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "="\nmargin = -1.5',
+            'claim "c": margin must be a number > 0, got -1.5',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "="\nmargin = inf',
+            'claim "c": margin must be a number > 0, got inf',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<="\nmargin = 2',
+            'claim "c": margin goes with relation =, got <=',
+        ),
+        (
+            SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "<"\ntime = 2',
+            'claim "c": unknown key "time"; did you mean "times"?',
         ),
         # published figures
         (SMALL + PUBLISHED + AT, "published 1: one or more metrics must be given a number"),

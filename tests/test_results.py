@@ -12,12 +12,11 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,6 +80,12 @@ WITHOUT_TAIL: Final = EXPERIMENT.partition("[[claim]]")[0]
 LESSON: Final = EXPERIMENT.replace("replications = 40", 'replications = 40\ngenerator = "lesson"')
 
 STRING: Final = pl.String()
+
+
+def floats(names: str) -> dict[str, pl.DataType]:
+    return dict.fromkeys(names.split(), pl.Float64())
+
+
 SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
     "cells": {
         "cell": pl.Int32(),
@@ -126,13 +131,21 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "drain": pl.Int64(),
     },
     "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
-    | dict.fromkeys(("mean", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
-    | dict.fromkeys(("min", "p05", "p25", "median", "p75", "p95", "max"), pl.Float64())
-    | dict.fromkeys(("published", "published_percentile"), pl.Float64()),
+    | floats("mean sd mcse ci_low ci_high sd_low sd_high min")
+    | floats("p05 p05_low p05_high p25 p25_low p25_high median median_low median_high")
+    | floats("p75 p75_low p75_high p95 p95_low p95_high max")
+    | floats("share_zero share_zero_low share_zero_high")
+    | floats("adjusted_mean adjusted_mcse adjusted_low adjusted_high adjusted_reduction")
+    | floats("ratio_of_means ratio_of_means_low ratio_of_means_high")
+    | {"n_needed": pl.Int64(), "note": STRING}
+    | floats("published published_percentile published_tail"),
     "comparisons": {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": STRING, "n": pl.Int64()}
-    | dict.fromkeys(("mean_difference", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
-    | dict.fromkeys(("share_less", "share_equal", "share_greater"), pl.Float64())
-    | {"variance_reduction": pl.Float64()},
+    | floats("mean_difference sd mcse ci_low ci_high")
+    | floats("relative_change relative_low relative_high")
+    | floats("share_less share_less_low share_less_high")
+    | floats("share_equal share_equal_low share_equal_high")
+    | floats("share_greater share_greater_low share_greater_high")
+    | {"variance_reduction": pl.Float64(), "note": STRING},
     "claims": {
         "claim": pl.Int32(),
         "text": STRING,
@@ -144,15 +157,12 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "right": STRING,
         "n": pl.Int64(),
         "n_holds": pl.Int64(),
-        "share": pl.Float64(),
-        "share_low": pl.Float64(),
-        "share_high": pl.Float64(),
-        "mean_difference": pl.Float64(),
-        "mcse": pl.Float64(),
-        "ci_low": pl.Float64(),
-        "ci_high": pl.Float64(),
-        "verdict": STRING,
-    },
+    }
+    | floats("share share_low share_high share_together_low share_together_high")
+    | floats("mean_difference mcse ci_low ci_high together_low together_high margin")
+    | {"note": STRING, "on_average": STRING, "verdict": STRING}
+    | {"lesson_n": pl.Int64()}
+    | floats("lesson_share lesson_low lesson_high lesson_mean_difference lesson_mcse"),
 }
 
 
@@ -266,6 +276,13 @@ def test_files_are_plain_and_compressed(finished: Path) -> None:
                 assert got == "ZSTD", path
 
 
+def test_a_shard_says_once_which_cells_it_has(finished: Path) -> None:
+    """A second copy, in the schema that pyarrow adds, would be half of a shard of many cells."""
+    for path in (finished / "replications").iterdir():
+        assert b"retrystorm" in pq.read_metadata(path).metadata
+        assert b"retrystorm" not in (pq.read_schema(path).metadata or {})
+
+
 def test_rows_are_sorted_and_each_is_there_once(finished: Path) -> None:
     found = []
     for path in (finished / "replications").iterdir():
@@ -312,7 +329,8 @@ def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate
     got = set(undefined["metric"])
     expected = {"second_peak", "drain", "window_rate", "times_usual"}
     assert got == (expected if rate else expected | {"multiplier", "wait_mean"})
-    numbers = undefined.select(pl.exclude("cell", "metric", "n", "published"))
+    assert set(undefined["note"]) == {"no replication"}
+    numbers = undefined.select(pl.exclude("cell", "metric", "n", "note", "published"))
     assert numbers.null_count().row(0) == (undefined.height,) * numbers.width
 
 
@@ -839,7 +857,7 @@ def change_a_value(path: Path) -> None:
     frame = pl.DataFrame(table).with_columns(
         calls=pl.when(pl.int_range(pl.len()) == 3).then(77).otherwise("calls").cast(pl.Int64)
     )
-    changed = frame.to_arrow().replace_schema_metadata(table.schema.metadata)
+    changed = frame.to_arrow().replace_schema_metadata(pq.read_metadata(path).metadata)
     pq.write_table(changed, path)
 
 
@@ -1281,154 +1299,7 @@ def test_no_shard_is_seen_before_it_is_whole(
     assert got == expected > 0
 
 
-# Stopped from outside -----------------------------------------------------------------------------
-
-# some seconds of work for one thread, in 32 shards
-LONG: Final = """
-title = "long"
-replications = 20000
-[fixed]
-rounds = 20000
-fault_rounds = 100
-[[policy]]
-name = "none"
-[[policy]]
-name = "three layers"
-tries = [3, 3, 3]
-budget = 0.3
-"""
-
-# a parent that ignores Ctrl-C hands that down: switch it on again before the program looks
-COMMAND: Final = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from mc.cli import main
-main()
-"""
-
-DEADLINE_SECONDS: Final = 120.0
-
-
-@pytest.fixture(scope="module")
-def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("long") / "out"
-    run(LONG, out)
-    return out
-
-
-class Running:
-    """A run in a process of its own, with one thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self.out = folder / "out"
-        command = [sys.executable, "-c", COMMAND, "run", str(write(folder, LONG)), "--jobs", "1"]
-        self.n_before = len(store.shard_paths(self.out))
-        self.process = subprocess.Popen(
-            [*command, "--out", str(self.out)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def wait_for_shards(self, n: int) -> None:
-        """Return when the process has added n shards, or has ended."""
-        give_up = time.monotonic() + DEADLINE_SECONDS
-        while len(store.shard_paths(self.out)) < self.n_before + n:
-            if self.process.poll() is not None:
-                return
-            if time.monotonic() > give_up:
-                raise TimeoutError("no shard came")
-            time.sleep(0.002)
-
-    def stop(self, signum: int) -> tuple[int, str, str]:
-        """Send a signal; give exit code, stdout and stderr."""
-        self.process.send_signal(signum)
-        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
-        return self.process.returncode, out, err
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], Running]]:
-    """Start runs that do not outlive the test."""
-    started: list[Running] = []
-
-    def begin() -> Running:
-        started.append(Running(tmp_path))
-        return started[-1]
-
-    yield begin
-    for running in started:
-        if running.process.poll() is None:
-            running.process.kill()
-            running.process.communicate()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_run_killed_five_times_ends_with_the_rows_of_one_that_was_not(
-    tmp_path: Path, long_run: Path, start: Callable[[], Running]
-) -> None:
-    out = tmp_path / "out"
-    for n_shards, delay_s in [(1, 0.0), (3, 0.013), (5, 0.029), (1, 0.041), (4, 0.007)]:
-        running = start()
-        running.wait_for_shards(n_shards)
-        time.sleep(delay_s)
-        code, _, err = running.stop(signal.SIGKILL)
-        assert code == -signal.SIGKILL, err
-        for path in store.shard_paths(out):
-            store.read_shard(path)
-    before = shards(out)
-    n_saved = sum(pq.read_metadata(path).num_rows for path in store.shard_paths(out))
-    assert len(before) >= 14
-    assert n_saved < 40_000
-    run(LONG, out)
-    assert before.items() <= shards(out).items()
-    assert_same_results(out, long_run)
-    assert not list(out.rglob("*.partial"))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_an_interrupted_run_says_so_and_the_next_goes_on_from_there(
-    tmp_path: Path, long_run: Path, start: Callable[[], Running]
-) -> None:
-    out = tmp_path / "out"
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        before = shards(out)
-        running = start()
-        running.wait_for_shards(2)
-        code, stdout, err = running.stop(signum)
-        assert code == 130, err
-        assert err.splitlines()[-1] == (
-            "stopped; what was done is saved: the same command continues"
-        )
-        assert "Traceback" not in err
-        assert stdout == ""
-        assert not list(out.rglob("*.partial"))
-        assert before.items() <= shards(out).items()
-    before = shards(out)
-    n_saved = sum(pq.read_metadata(path).num_rows for path in store.shard_paths(out))
-    told = run(LONG, out)
-    assert told == [f"{out}: {n_saved} of 40000 rows are there, continuing"]
-    assert before.items() <= shards(out).items()
-    assert_same_results(out, long_run)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
-def test_two_runs_in_one_folder_at_once_count_no_row_twice(
-    tmp_path: Path, long_run: Path, start: Callable[[], Running]
-) -> None:
-    """The second is refused, also while the first sleeps."""
-    out = tmp_path / "out"
-    first = start()
-    first.wait_for_shards(3)
-    first.process.send_signal(signal.SIGSTOP)
-    second = start()
-    _, err_second = second.process.communicate(timeout=DEADLINE_SECONDS)
-    first.process.send_signal(signal.SIGCONT)
-    _, err_first = first.process.communicate(timeout=DEADLINE_SECONDS)
-    assert first.process.returncode == 0, err_first
-    assert second.process.returncode == 2, err_second
-    assert re.fullmatch(rf".*: in use by process {first.process.pid} on .*\n", err_second)
-    assert_same_results(out, long_run)
+# Interrupted --------------------------------------------------------------------------------------
 
 
 def test_an_interrupt_loses_nothing_that_was_simulated(

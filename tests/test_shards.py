@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -395,64 +393,6 @@ def test_a_part_leaves_alone_what_another_is_writing(tmp_path: Path) -> None:
     assert (out / ".0123456789abcdef.partial").exists()
     merge(FIXED, out)
     assert not (out / ".0123456789abcdef.partial").exists()
-
-
-# Killed -------------------------------------------------------------------------------------------
-
-COMMAND: Final = "from mc.cli import main; main()"
-
-# some seconds of work, in three stages
-LONG: Final = """
-title = "long"
-[precision]
-metric = "window_rate"
-relative = 0.001
-min = 2000
-max = 8000
-[fixed]
-rounds = 10000
-fault_rounds = 100
-[[policy]]
-name = "none"
-[[policy]]
-name = "three layers"
-tries = [3, 3, 3]
-budget = 0.3
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_parts_that_are_killed_are_continued(tmp_path: Path) -> None:
-    """One of the two dies in every stage and is started once more."""
-    out, file = tmp_path / "out", write(tmp_path, LONG)
-
-    def start(k: int) -> subprocess.Popen[str]:
-        arguments = ["run", str(file), "--out", str(out), "--jobs", "1", "--shard", f"{k}/2"]
-        return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    n_killed = 0
-    for _ in range(3):
-        n_before = len(store.shard_paths(out))
-        victim, other = start(1), start(2)
-        while len(store.shard_paths(out)) < n_before + 8 and victim.poll() is None:
-            time.sleep(0.002)
-        victim.kill()
-        victim.communicate()
-        n_killed += victim.returncode == -signal.SIGKILL
-        stdout, err = other.communicate()
-        assert (other.returncode, stdout) == (0, ""), err
-        again = start(1)
-        stdout, err = again.communicate()
-        assert (again.returncode, stdout) == (0, ""), err
-    assert n_killed >= 2
-    merge(LONG, out)
-    run(LONG, tmp_path / "whole")
-    assert_same_results(out, tmp_path / "whole")
 
 
 # The command line ---------------------------------------------------------------------------------

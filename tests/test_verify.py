@@ -64,7 +64,7 @@ def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Pat
     table = pq.read_table(path)
     rows = change(pl.DataFrame(pl.from_arrow(table)))
     sink = pa.BufferOutputStream()
-    pq.write_table(rows.to_arrow().replace_schema_metadata(table.schema.metadata), sink)
+    pq.write_table(rows.to_arrow().replace_schema_metadata(pq.read_metadata(path).metadata), sink)
     content = sink.getvalue().to_pybytes()
     stem = path.stem.rpartition("-")[0]
     new = path.with_name(f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.parquet")

@@ -1,8 +1,9 @@
 """The command line: parses, calls one function, prints. Data go to stdout, all else to stderr.
 
-One file per kind of command; what they share stands in `common`, tables in `printing`, numbers in
-words in `words`. A command is a function that is named in `COMMANDS`. What is heavy is imported
-where it is used: numba and polars would cost `--help` a second.
+One file per kind of command: `starting` (before the first run), `running`, `reading`, `health`.
+What they share stands in `common`, the ways to print in `formats`, the tables of a run in
+`printing`, numbers in words in `words`. A command is a function that is named in `COMMANDS`. What
+is heavy is imported where it is used: numba and polars would cost `--help` a second.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Annotated
 
 import typer
 
+from mc.cli.deciding import best, compare, frontier
+from mc.cli.health import doctor
 from mc.cli.reading import show, status, verify
 from mc.cli.reporting import report, trace
 from mc.cli.running import merge, plan, run
+from mc.cli.starting import check, new, schema
 
 app = typer.Typer(
     add_completion=True,
@@ -26,7 +30,10 @@ app = typer.Typer(
     "each number how large it is, how sure that is, and whether a claim survives other seeds.",
 )
 
-COMMANDS = (run, merge, plan, show, report, trace, status, verify)
+COMMANDS = (
+    *(new, check, plan, run, merge, show, report, compare, best, frontier, trace),
+    *(status, verify, schema, doctor),
+)
 """In the order in which the help lists them."""
 
 for _command in COMMANDS:

@@ -30,6 +30,11 @@ def fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+def tell(message: str) -> None:
+    """Say something that is no result."""
+    typer.echo(message, err=True)
+
+
 @contextmanager
 def faults() -> Iterator[None]:
     """Turn what the user can mend into a message and an exit code."""
@@ -115,11 +120,22 @@ def parse_overrides(settings: Sequence[str], option: str = "--set") -> dict[str,
     return overrides
 
 
+def _settings(incomplete: str) -> list[str]:
+    """What the shell may complete: names of parameters."""
+    from mc.model import PARAMETERS
+
+    return [f"{name}=" for name in PARAMETERS if name.startswith(incomplete)]
+
+
 # What several commands have in common.
 File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", show_default=False)]
 Out = Annotated[
-    Path | None,
-    typer.Option(help="Results folder.  [default: results/<name of FILE>]", show_default=False),
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Results folder, or a URL: s3://bucket/folder.  [default: results/<name of FILE>]",
+        show_default=False,
+    ),
 ]
 Replications = Annotated[
     int | None,
@@ -135,13 +151,16 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
+        autocompletion=_settings,
         help="A parameter of every cell, in place of the file's; may be repeated.",
     ),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Start afresh in a folder that holds other results.")
 ]
-Folder = Annotated[Path, typer.Argument(help="A results folder.", show_default=False)]
+Folder = Annotated[
+    str, typer.Argument(help="A results folder, or the URL of one.", show_default=False)
+]
 
 
 # --- progress ------------------------------------------------------------------------------------
@@ -183,9 +202,8 @@ def progress() -> Iterator[Callable[[int, int], None]]:
 # --- stdout ---------------------------------------------------------------------------------------
 
 
-def print_lines(lines: Iterator[str]) -> None:
-    """Print lines, all at once: nothing if one of them cannot be made."""
-    text = "".join(f"{line}\n" for line in lines)
+def print_text(text: str) -> None:
+    """Print lines, whole, to stdout."""
     with to_stdout():
         sys.stdout.write(text)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -13,7 +13,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from mc.cli.common import to_stdout
+from mc.cli.common import print_text, to_stdout
+from mc.cli.formats import axis_names, escaped, markdown_table, print_table
+from mc.cli.words import some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,8 +49,28 @@ CELLS_SHOWN: Final = 40
 """Cells whose tables are printed unasked; a sweep is read from its files."""
 
 
-def print_results(results: Results, *, everything: bool = False) -> None:
-    """Print all tables; nothing if one of them cannot be read."""
+def print_results(
+    results: Results, form: str, *, everything: bool = False, table: str | None = None
+) -> None:
+    """Print all tables; nothing if one of them cannot be read.
+
+    Parameters
+    ----------
+    results : Results
+        Of a finished run.
+    form : str
+        One of `FORMATS`.
+    everything : bool
+        Every cell, not only the first `CELLS_SHOWN`.
+    table : str, optional
+        Only this one of `TABLES`, for "json", "csv" and "markdown".
+    """
+    if form in ("json", "csv") or table is not None:
+        print_table(results, table, form)
+        return
+    if form == "markdown":
+        print_text("".join(f"{line}\n" for line in _markdown_lines(results, everything)))
+        return
     console = Console(highlight=False)
     with to_stdout():
         with console.capture() as captured:  # at the end of which rich writes, too
@@ -57,31 +79,92 @@ def print_results(results: Results, *, everything: bool = False) -> None:
 
 
 def _render_results(console: Console, results: Results, everything: bool) -> None:
+    for line in _lines_before(results):
+        console.print(Text(line))
+    for title, cells, metrics in _scenario_tables(results, everything):
+        console.print(Text(f"\n{title}", "bold underline"))
+        if _is_single(results):
+            console.print(_fitted(_single_table(cells, metrics), console), crop=False)
+        else:
+            for text in _mean_lines(cells, metrics):
+                console.print(text, crop=False)
+    if n_more := _n_more(results, everything):
+        console.print(
+            f"\n{n_more} more cells: "
+            f"retrystorm show {results.folder} --all, or read summary.parquet"
+        )
+    if reproduced := _reproduced(results):
+        console.print(reproduced)
+    for line in _far_out(results):
+        console.print(_unbroken(line), crop=False)
+    if results.claims.height:
+        console.print(_claims_table(results.claims))
+        if _has_lesson(results.claims):
+            console.print(
+                "Where every cell draws from a stream of its own, as in the lesson, a claim holds\n"
+                "in another share of seeds: it depends on how cells are coupled. The mean\n"
+                "difference does not."
+            )
+    console.print(_unbroken(f"Results: {results.folder}"), crop=False)
+
+
+FAR_OUT: Final = 0.05
+"""A published figure is pointed out if no more of the seeds lie as far on either side."""
+
+
+def _far_out(results: Results) -> Iterator[str]:
+    """Published figures that few seeds are like."""
     import polars as pl
 
+    from mc.statistics import placed
+
+    n = results.summary["published"].count()
+    found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
+    if _is_single(results) or found.height == 0:
+        return
+    yield f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds:"
+    names = results.cells.select("cell", "scenario", "policy")
+    joined = found.join(names, on="cell", how="left", maintain_order="left")
+    for (scenario, policy), lines in joined.group_by("scenario", "policy", maintain_order=True):
+        yield "  " + ", ".join(str(n) for n in (scenario, policy) if n != "default")
+        for line in lines.iter_rows(named=True):
+            where = placed(line["published_percentile"])
+            yield f"    {line['metric']} {line['published']:g} is {where}"
+
+
+def _is_single(results: Results) -> bool:
+    """Whether one replication was made: then its values are shown, not means."""
+    return bool(results.cells["replications"].max() == 1)
+
+
+def _lines_before(results: Results) -> Iterator[str]:
+    """What the tables are about."""
     manifest = results.manifest
     counts = results.cells["replications"].unique().sort().to_list()
-    n = counts[-1]
     seeds = manifest["experiment"]["seeds"]
-    drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {_some(seeds)}"
-    console.print(
-        Text(
-            f"{manifest['title']}: {manifest['n_cells']} cells x {_span(counts)} replications, "
-            f"generator {manifest['generator']}, {drawn}"
-        )
+    drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {some(seeds)}"
+    yield (
+        f"{manifest['title']}: {manifest['n_cells']} cells x {_span(counts)} replications, "
+        f"generator {manifest['generator']}, {drawn}"
     )
     precision = manifest["experiment"]["precision"]
     if precision is not None:
-        console.print(Text(_stopping_rule(precision, results.cells)))
-    figures = results.summary.filter(pl.col("published").is_not_null())
-    if n > 1:
-        console.print(
-            "Mean over replications, with the half-width of its 95 % interval (each alone)."
-        )
-        if figures.height:
-            console.print(
+        yield _stopping_rule(precision, results.cells)
+    if not _is_single(results):
+        yield "Mean over replications, with the half-width of its 95 % interval (each alone)."
+        if results.summary["published"].count():
+            yield (
                 "Published figure, and the percentage of replications below it (ties count half)."
             )
+
+
+def _scenario_tables(
+    results: Results, everything: bool
+) -> Iterator[tuple[str, dict[str, dict[str, Any]], list[str]]]:
+    """For each scenario one table or two: title, cells by name with their estimates, metrics."""
+    import polars as pl
+
+    n_counts = results.cells["replications"].n_unique()
     shown = results.cells if everything else results.cells.head(CELLS_SHOWN)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         here = cells["replications"].unique().sort().to_list()
@@ -91,32 +174,96 @@ def _render_results(console: Console, results: Results, everything: bool) -> Non
         for estimate in some.iter_rows(named=True):
             estimates.setdefault(estimate["cell"], {})[estimate["metric"]] = estimate
         named = {
-            _name(cell, manifest): cell
+            _name(cell, results.manifest): cell
             | {"n_shown": f", {cell['replications']:,} replications" if differs else ""}
             | estimates[cell["cell"]]
             for cell in cells.iter_rows(named=True)
         }
-        head = f"{scenario} ({_span(here)} replications)" if len(counts) > 1 else str(scenario)
-        for title, wanted in ((head, HEADLINE), (f"{scenario}: waits and recovery", RECOVERY)):
-            metrics = [m for m in wanted if any(cell[m]["n"] for cell in named.values())]
-            if n > 1:
-                console.print(Text(f"\n{title}", "bold underline"))
-                for line in _mean_lines(named, metrics):
-                    console.print(line, crop=False)
-            elif wanted is HEADLINE:
-                console.print(Text(f"\n{title}", "bold underline"))
-                console.print(_fitted(_single_table(named, metrics), console), crop=False)
-    if shown.height < results.cells.height:
-        console.print(
-            f"\n{results.cells.height - shown.height} more cells: "
-            f"retrystorm show {results.folder} --all, or read summary.parquet"
-        )
-    if n == 1 and figures.height:
-        same = figures.filter(pl.col("published_percentile") == 50.0).height
-        console.print(f"{same} of {figures.height} published figures are reproduced.")
+        head = f"{scenario} ({_span(here)} replications)" if n_counts > 1 else str(scenario)
+        yield head, named, _defined(named, HEADLINE)
+        if not _is_single(results):
+            yield f"{scenario}: waits and recovery", named, _defined(named, RECOVERY)
+
+
+def _defined(cells: Mapping[str, dict[str, Any]], metrics: Iterable[str]) -> list[str]:
+    """Those metrics that some cell has."""
+    return [metric for metric in metrics if any(cell[metric]["n"] for cell in cells.values())]
+
+
+def _n_more(results: Results, everything: bool) -> int:
+    """Cells that are not shown."""
+    return 0 if everything else max(0, results.cells.height - CELLS_SHOWN)
+
+
+def _reproduced(results: Results) -> str:
+    """Of a single replication, how many published figures it has."""
+    import polars as pl
+
+    figures = results.summary.filter(pl.col("published").is_not_null())
+    if not _is_single(results) or not figures.height:
+        return ""
+    same = figures.filter(pl.col("published_percentile") == 50.0).height
+    return f"{same} of {figures.height} published figures are reproduced."
+
+
+# --- for a page -----------------------------------------------------------------------------------
+
+
+def _markdown_lines(results: Results, everything: bool) -> Iterator[str]:
+    """The same as on the terminal."""
+    title, *lines = _lines_before(results)
+    yield f"**{escaped(title)}**"
+    for line in lines:
+        yield from ("", escaped(line))
+    for head, cells, metrics in _scenario_tables(results, everything):
+        yield from ("", f"### {escaped(head)}", "")
+        names = ["policy", "max attempts", *(_head(metric) for metric in metrics)]
+        yield from markdown_table(names, _markdown_rows(cells, metrics), n_texts=1)
+    if n_more := _n_more(results, everything):
+        yield from ("", f"{n_more} more cells are in summary.parquet.")
+    if reproduced := _reproduced(results):
+        yield from ("", reproduced)
     if results.claims.height:
-        console.print(_claims_table(results.claims))
-    console.print(_unbroken(f"Results: {results.folder}"), crop=False)
+        names = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
+        names += ["as the lesson draws, %"] if _has_lesson(results.claims) else []
+        yield ""
+        yield from markdown_table(names, map(_claim_row, _claims(results.claims)), n_texts=2)
+    yield from ("", f"Results: {escaped(str(results.folder))}")
+
+
+def _head(metric: str) -> str:
+    """The head of a column in one line."""
+    return HEADS[metric][0].replace("-\n", "").replace("\n", " ")
+
+
+def _markdown_rows(
+    cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]
+) -> Iterator[list[str]]:
+    """For each cell its means, and the published figures with their percentiles."""
+    from mc.statistics import format_estimate
+
+    for name, cell in cells.items():
+        pairs = [format_estimate(cell[m]["mean"], _half_width(cell[m])) for m in metrics]
+        means = [f"{mean} ± {error}" if error else mean for mean, error in pairs]
+        yield [f"{name}{cell['n_shown']}", str(cell["max_attempts"]), *means]
+        if any(cell[metric]["published"] is not None for metric in metrics):
+            yield ["published (percentile)", "", *(_published(cell[metric]) for metric in metrics)]
+
+
+def _published(estimate: Mapping[str, Any]) -> str:
+    if estimate["published"] is None:
+        return ""
+    percentile = estimate["published_percentile"]
+    return f"{estimate['published']:g}" + ("" if percentile is None else f" ({percentile:.1f} %)")
+
+
+def _claim_row(claim: Claimed) -> list[str]:
+    difference = f"{claim.difference} ± {claim.error}" if claim.error else claim.difference
+    row = [claim.text, claim.verdict, claim.share, claim.interval, difference]
+    return [*row, claim.lesson] if claim.lesson else row
+
+
+# --- for the terminal -----------------------------------------------------------------------------
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -137,11 +284,6 @@ def _stopping_rule(precision: Mapping[str, Any], cells: pl.DataFrame) -> str:
     )
 
 
-def _some(numbers: Sequence[int]) -> str:
-    more = ", ..." if len(numbers) > 3 else ""
-    return ", ".join(map(str, numbers[:3])) + more
-
-
 def _unbroken(text: str, style: str = "") -> Text:
     """Text that is neither wrapped nor cut off."""
     return Text(text, style, no_wrap=True, overflow="ignore")
@@ -149,9 +291,7 @@ def _unbroken(text: str, style: str = "") -> Text:
 
 def _name(cell: dict[str, Any], manifest: dict[str, Any]) -> str:
     """Policy and place on the grid; an absent axis of policies is not named beside a grid."""
-    design = manifest["experiment"]["design"] or {"ranges": []}
-    axes = [axis["name"] for axis in (*manifest["experiment"]["grid"], *design["ranges"])]
-    places = [f"{axis} {_plain(cell[axis])}" for axis in axes]
+    places = [f"{axis} {_plain(cell[axis])}" for axis in axis_names(manifest)]
     named = cell["policy"] != "default" or not places
     return ", ".join([cell["policy"], *places] if named else places)
 
@@ -251,26 +391,53 @@ def _half_width(estimate: Mapping[str, Any]) -> float | None:
     return float(estimate["ci_high"] - estimate["ci_low"]) / 2
 
 
-def _claims_table(claims: pl.DataFrame) -> Table:
-    """Share of replications in which each claim holds, mean difference, verdict."""
-    from mc.statistics import format_estimate
+class Claimed(NamedTuple):
+    """A claim and what came of it, as it is printed."""
 
+    text: str
+    share: str
+    interval: str
+    difference: str
+    error: str
+    verdict: str
+    lesson: str
+
+
+def _claims(claims: pl.DataFrame) -> Iterator[Claimed]:
+    """Share of replications in which each claim holds, mean difference, verdict."""
+    from mc.statistics import MISSING, format_estimate
+
+    for claim in claims.iter_rows(named=True):
+        difference, error = format_estimate(claim["mean_difference"], _half_width(claim))
+        share = MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}"
+        interval = ""
+        if claim["share_low"] is not None:
+            interval = f"{100 * claim['share_low']:.1f} .. {100 * claim['share_high']:.1f}"
+        verdict = claim["verdict"] or MISSING
+        lesson = "" if claim["lesson_share"] is None else f"{100 * claim['lesson_share']:.1f}"
+        yield Claimed(claim["text"], share, interval, difference, error, verdict, lesson)
+
+
+def _has_lesson(claims: pl.DataFrame) -> bool:
+    """Whether claims were counted with the lesson's draws, too."""
+    return claims["lesson_share"].count() > 0
+
+
+def _claims_table(claims: pl.DataFrame) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("claim", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
     table.add_column("difference\nleft - right", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for claim in claims.iter_rows(named=True):
-        estimate, error = format_estimate(claim["mean_difference"], _half_width(claim))
-        share = "-"
-        if claim["share"] is not None:
-            share = f"{100 * claim['share']:.1f}"
-            if claim["share_low"] is not None:
-                share += f"\n{100 * claim['share_low']:.1f} .. {100 * claim['share_high']:.1f}"
+    with_lesson = _has_lesson(claims)
+    if with_lesson:
+        table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=not with_lesson)
+    for claim in _claims(claims):
         table.add_row(
-            Text(claim["text"]),
-            share,
-            f"{estimate}\n± {error}" if error else estimate,
-            claim["verdict"] or "-",
+            Text(claim.text),
+            f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
+            f"{claim.difference}\n± {claim.error}" if claim.error else claim.difference,
+            *([claim.lesson] if with_lesson else []),
+            claim.verdict,
         )
     return table

@@ -17,11 +17,11 @@ from mc.cli.common import (
     import_all,
     interrupt,
     on_signals,
-    print_lines,
     progress,
 )
+from mc.cli.formats import Figures, Format, TableName, print_figures
 from mc.cli.printing import CELLS_SHOWN, print_results
-from mc.cli.words import in_words, labelled, size
+from mc.cli.words import in_words, size
 
 if TYPE_CHECKING:
     from mc.runner import Verification
@@ -35,15 +35,22 @@ def show(
     everything: Annotated[
         bool, typer.Option("--all", help=f"Every cell, not only the first {CELLS_SHOWN}.")
     ] = False,
+    form: Format = "table",
+    table: TableName = None,
 ) -> None:
-    """Print the tables of a finished run again."""
+    """Print the tables of a finished run again.
+
+    As json it is everything in the tables of FOLDER, as csv the summary; --table names another.
+    """
+    if table is not None and form == "table":
+        fail("--table: needs --format json, csv or markdown: it has too many columns to look at", 2)
     from mc import store
 
     with faults():
-        print_results(store.load(folder), everything=everything)
+        print_results(store.load(folder), form, everything=everything, table=table)
 
 
-def status(folder: Folder) -> None:
+def status(folder: Folder, form: Format = "table") -> None:
     """Say how far a run is; it may be at work, or stopped, or finished.
 
     Nothing is changed, and no file is checked but for what it says of itself: see `verify`.
@@ -51,7 +58,7 @@ def status(folder: Folder) -> None:
     from mc import store
 
     with faults():
-        print_lines(_status_lines(store.status(folder)))
+        print_figures(_status_figures(store.status(folder)), form)
 
 
 def verify(
@@ -67,6 +74,7 @@ def verify(
         typer.Option(help="Draws the same sample again.  [default: a fresh sample]", min=0),
     ] = None,
     jobs: Jobs = None,
+    form: Format = "table",
 ) -> None:
     """Check that a results folder is what it says.
 
@@ -88,19 +96,34 @@ def verify(
                         jobs=jobs,
                         progress=told,
                     )
-                print_lines(_verify_lines(found))
+                print_figures(_verify_figures(found), form)
     except KeyboardInterrupt:
         fail("stopped before the end: nothing can be said of the folder", INTERRUPTED)
     if not found.ok:
         raise typer.Exit(1)
 
 
-def _status_lines(status: Status) -> Iterator[str]:
-    yield status.manifest["title"]
+def _status_figures(status: Status) -> Figures:
     share = status.n_done / status.n_rows
-    yield from labelled(
-        {
-            "state": _state(status),
+    state, more = _state(status)
+    return Figures(
+        title=status.manifest["title"],
+        data={
+            "title": status.manifest["title"],
+            "state": state,
+            "n_rows": status.n_rows,
+            "n_done": status.n_done,
+            "n_missing": status.n_missing,
+            "n_shards": status.n_shards,
+            "n_bytes": status.n_bytes,
+            "n_rejected": status.n_rejected,
+            "faulty": [path.name for path in status.faulty],
+            "tables": list(status.tables),
+            "seconds_left": status.seconds_left,
+            "results": str(status.folder),
+        },
+        labels={
+            "state": f"{state}{more}",
             "rows": f"{status.n_done:,} of {status.n_rows:,} "
             f"({math.floor(1000 * share) / 10:.1f} %), {status.n_missing:,} are missing",
             "shards": f"{status.n_shards:,}, {size(status.n_bytes)}",
@@ -111,20 +134,56 @@ def _status_lines(status: Status) -> Iterator[str]:
             if status.seconds_left is None
             else f"about {in_words(status.seconds_left)}",
             "results": str(status.folder),
-        }
+        },
     )
 
 
-def _state(status: Status) -> str:
+def _state(status: Status) -> tuple[str, str]:
+    """The state in a word or two, and what more is known of it."""
+    continues = "the command that began it continues"
     if (holder := status.holder) is None:
         if not status.complete:
-            return "not finished; the command that began it continues"
-        seconds = status.manifest["seconds"]
-        return f"finished, in {in_words(seconds)}"
+            return "not finished", f"; {continues}"
+        return "finished", f", in {in_words(status.manifest['seconds'])}"
     who = f"process {holder.pid} on {holder.host}"
     if holder.alive is False:
-        return f"stopped: {who} is gone; the command that began it continues"
-    return f"at work: {who}, since {holder.started}" + ("" if holder.alive else " (or was)")
+        return "stopped", f": {who} is gone; {continues}"
+    return "at work", f": {who}, since {holder.started}" + ("" if holder.alive else " (or was)")
+
+
+def _verify_figures(found: Verification) -> Figures:
+    if "metric" in found.differences.columns:
+        made, differing = "counted", "numbers differ"
+        n_wrong = found.differences.height
+    else:
+        made, differing = "made", "differ"
+        n_wrong = found.differences.select("cell", "replication").n_unique()
+    verdict = f"{n_wrong:,} {differing}" if n_wrong else "all equal"
+    if found.n_checked == 0 < found.n_rows and found.seed is not None:
+        verdict = "no shard was done in the time"
+    drawn = "" if found.n_checked == found.n_rows else f", drawn with seed {found.seed}"
+    return Figures(
+        before=tuple(_verify_lines(found)),
+        data={
+            "ok": found.ok,
+            "complete": found.complete,
+            "n_files": found.n_files,
+            "n_rows": found.n_rows,
+            "n_checked": found.n_checked,
+            "n_wrong": n_wrong,
+            "n_faults": len(found.faults),
+            "seed": found.seed,
+            "faults": list(found.faults),
+            "differences": found.differences.to_dicts(),
+            "results": str(found.folder),
+        },
+        labels={
+            "files": f"{found.n_files:,} as they were written"
+            + (f", {len(found.faults):,} faults" if found.faults else ""),
+            "rows": f"{found.n_checked:,} of {found.n_rows:,} {made} once more{drawn}: {verdict}",
+            "results": str(found.folder) + ("" if found.complete else " (not finished)"),
+        },
+    )
 
 
 def _verify_lines(found: Verification) -> Iterator[str]:
@@ -133,20 +192,13 @@ def _verify_lines(found: Verification) -> Iterator[str]:
         stored, recomputed = (
             "NULL" if line[name] is None else line[name] for name in ("stored", "recomputed")
         )
+        what = (
+            f"{line['metric']}: {line['what']}"
+            if "metric" in line
+            else f"replication {line['replication']}: {line['counter']}"
+        )
         yield (
-            f"{line['file']}: cell {line['cell']}, replication {line['replication']}: "
-            f"{line['counter']} is {stored}, made once more {recomputed}"
+            f"{line['file']}: cell {line['cell']}, {what} is {stored}, made once more {recomputed}"
         )
     if found.differences.height > _MOST_DIFFERENCES:
         yield f"... and {found.differences.height - _MOST_DIFFERENCES:,} further differences"
-    n_wrong = found.differences.select("cell", "replication").n_unique()
-    drawn = "" if found.n_checked == found.n_rows else f", drawn with seed {found.seed}"
-    yield from labelled(
-        {
-            "files": f"{found.n_files:,} as they were written"
-            + (f", {len(found.faults):,} faults" if found.faults else ""),
-            "rows": f"{found.n_checked:,} of {found.n_rows:,} made once more{drawn}: "
-            + (f"{n_wrong:,} differ" if n_wrong else "all equal"),
-            "results": str(found.folder) + ("" if found.complete else " (not finished)"),
-        }
-    )

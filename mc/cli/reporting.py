@@ -20,7 +20,8 @@ from mc.cli.common import (
     interrupt,
     on_signals,
     parse_overrides,
-    print_lines,
+    print_text,
+    tell,
 )
 from mc.cli.words import labelled
 
@@ -50,7 +51,7 @@ def report(folder: Folder) -> None:
             from mc import reports, store
 
             with faults():
-                print_lines(iter([str(reports.report(store.load(folder)))]))
+                print_text(f"{reports.report(store.load(folder))}\n")
     except KeyboardInterrupt:
         fail("stopped; the same command starts again", INTERRUPTED)
 
@@ -60,9 +61,9 @@ def draw_after(results: Results) -> None:
     from mc import reports
 
     if not reports.is_current(results):
-        typer.echo("drawing the report", err=True)
+        tell("drawing the report")
         reports.report(results)
-    typer.echo(f"Report: {results.folder / reports.PAGE}", err=True)
+    tell(f"Report: {results.folder / reports.PAGE}")
 
 
 def trace(
@@ -100,9 +101,10 @@ def trace(
         with on_signals(interrupt):
             import_all()
             with faults():
-                print_lines(
-                    _trace(file, scenario, policy, at or [], replication, seed, settings or [], out)
+                lines = _trace(
+                    file, scenario, policy, at or [], replication, seed, settings or [], out
                 )
+                print_text("".join(f"{line}\n" for line in lines))
     except KeyboardInterrupt:
         fail("stopped; the same command starts again", INTERRUPTED)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +24,13 @@ from mc.cli.common import (
     interrupt,
     on_signals,
     parse_overrides,
-    print_lines,
     progress,
+    tell,
 )
+from mc.cli.formats import Figures, Format, print_figures
 from mc.cli.printing import print_results
 from mc.cli.reporting import NoReport, draw_after
-from mc.cli.words import in_words, labelled, size
+from mc.cli.words import in_words, size
 
 if TYPE_CHECKING:
     from mc.runner import Plan
@@ -55,6 +56,16 @@ def run(
             show_default=False,
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Dask scheduler, tcp://host:8786, whose workers make the rows and write them "
+            "into the results folder, which all machines must share.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Format = "table",
     no_report: NoReport = False,
 ) -> None:
     """Run an experiment, or finish a run that was stopped, and print its results.
@@ -63,6 +74,9 @@ def run(
     are written to the results folder as Parquet. The same command continues a run that was
     stopped, and does nothing but print if it is finished. At the end report.html is written, with
     figures (see `report`).
+
+    With keep = "histograms" in FILE the folder holds, in place of rows, how often each value
+    occurs: far smaller, and all tables are the same.
 
     If FILE has a [precision] in place of replications, these grow in stages until the numbers
     are known as precisely as asked; with --shard each call does the current stage.
@@ -75,9 +89,16 @@ def run(
             if part is not None and dry_run:
                 fail("--shard and --dry-run exclude each other: a plan is of the whole run", 2)
             options: dict[str, Any] = {} if part is None else {"shard": part}
+            if scheduler is not None:
+                if part is not None or jobs is not None or dry_run:
+                    fail("--scheduler goes without --jobs, --shard and --dry-run", 2)
+                # Dask tells at length of each connection that is lost; what matters of it we say
+                logging.disable(logging.ERROR)
+                options["scheduler"] = scheduler
             work(
                 file,
                 out,
+                form,
                 replications=replications,
                 seed=seed,
                 jobs=jobs,
@@ -89,20 +110,19 @@ def run(
         fail("stopped; what was done is saved: the same command continues", INTERRUPTED)
 
 
-def _run_and_print(file: Path, out: Path | None, *, no_report: bool, **options: Any) -> None:
+def _run_and_print(
+    file: Path, out: str | None, form: str, *, no_report: bool, **options: Any
+) -> None:
     from mc import runner
 
     with faults():
-        with progress() as told:
-            results = runner.run(
-                file,
-                out,
-                progress=told,
-                say=lambda message: typer.echo(message, err=True),
-                **options,
-            )
+        try:
+            with progress() as told:
+                results = runner.run(file, out, progress=told, say=tell, **options)
+        except runner.ClusterError as error:
+            fail(str(error), 2)
         if "shard" not in options:
-            print_results(results)
+            print_results(results, form)
             if not no_report:
                 draw_after(results)
 
@@ -125,6 +145,7 @@ def merge(
     replications: Replications = None,
     seed: Seed = None,
     settings: Settings = None,
+    form: Format = "table",
     no_report: NoReport = False,
 ) -> None:
     """Finish a run that was done in parts, by run --shard, and print its results.
@@ -144,9 +165,9 @@ def merge(
                     replications=replications,
                     seed=seed,
                     overrides=parse_overrides(settings or []),
-                    say=lambda message: typer.echo(message, err=True),
+                    say=tell,
                 )
-                print_results(results)
+                print_results(results, form)
                 if not no_report:
                     draw_after(results)
     except KeyboardInterrupt:
@@ -161,26 +182,32 @@ def plan(
     jobs: Jobs = None,
     settings: Settings = None,
     force: Force = False,
+    form: Format = "table",
 ) -> None:
     """Say what a run would cost: rows, files, bytes, time. Nothing is written.
 
     The options are those of `run`. A little of the run is done to see how long it takes on this
     machine; what the results folder has already is not counted again.
     """
-    run(file, out, replications, seed, jobs, settings, force, dry_run=True)
+    run(file, out, replications, seed, jobs, settings, force, dry_run=True, form=form)
 
 
-def _plan_and_print(file: Path, out: Path | None, **options: Any) -> None:
+def _plan_and_print(file: Path, out: str | None, form: str, **options: Any) -> None:
     from mc import runner
 
     with faults():
-        print_lines(_plan_lines(runner.plan(file, out, **options)))
+        print_figures(_plan_figures(runner.plan(file, out, **options)), form)
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
-    yield plan.title
-    yield from labelled(
-        {
+def _plan_figures(plan: Plan) -> Figures:
+    return Figures(
+        title=plan.title,
+        data={
+            **{name: value for name, value in vars(plan).items() if name != "folder"},
+            "seconds": plan.seconds,
+            "results": str(plan.folder),
+        },
+        labels={
             "cells": f"{plan.n_cells:,}",
             "replications": f"{plan.most}{plan.replications:,} of each cell",
             "rows": f"{plan.most}{plan.n_rows:,}"
@@ -193,9 +220,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             else f"about {in_words(plan.seconds)} on {_threads(plan)}; "
             f"{in_words(plan.core_seconds + plan.table_seconds)} on one core",
             "results": str(plan.folder),
-        }
+        },
+        after=("Nothing was written.",),
     )
-    yield "Nothing was written."
 
 
 def _threads(plan: Plan) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -20,10 +21,24 @@ def in_words(seconds: float) -> str:
     return duration(seconds)
 
 
-def labelled(entries: Mapping[str, str]) -> Iterator[str]:
-    """A line for each entry that has something to say."""
+def labelled(entries: Mapping[str, str], *, wrap: bool = False) -> Iterator[str]:
+    """A line for each entry that has something to say, or several, one below the other.
+
+    With `wrap` they are cut between words where they are longer than 80 characters.
+    """
     width = max(map(len, entries))
-    return (f"  {label:<{width}}  {text}" for label, text in entries.items() if text)
+    for label, text in entries.items():
+        lines = text.splitlines()
+        if wrap:
+            lines = [part for line in lines for part in textwrap.wrap(line, 80 - width - 4)]
+        for number, line in enumerate(lines):
+            yield f"  {'' if number else label:<{width}}  {line}"
+
+
+def some(numbers: Sequence[int]) -> str:
+    """The first of several numbers."""
+    more = ", ..." if len(numbers) > 3 else ""
+    return ", ".join(map(str, numbers[:3])) + more
 
 
 def size(n_bytes: float) -> str:

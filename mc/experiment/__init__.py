@@ -46,13 +46,17 @@ what they show::
 All policies of a scenario at one point of grid and design stop together: cells that are compared
 have the same replications.
 
+Where even rows are too many, ``keep = "histograms"`` at the top keeps, in place of them, how often
+each value of each metric occurs in each cell, and exact sums. All tables are the same to the last
+bit; but what was not counted, as a further claim or another baseline, cannot be had of them later.
+
 What an exclude leaves out is neither checked nor numbered. A cell whose baseline is left out is
 its own baseline: it is compared with nothing.
 
 The rooms of this folder: `result` (what a file becomes), `tables` (the keys it may have),
 `axes` and `design` (what spans the cells), `exclude` (which of them remain), `claims`,
 `precision` (how many replications), `reading` (all of it in order), `words` (what messages have
-in common).
+in common); `schema` (the same rules for editors), `template` (a file to start from).
 """
 
 from mc.experiment.axes import MAX_CELLS
@@ -73,7 +77,9 @@ from mc.experiment.result import (
     cells_of,
     renumber,
 )
+from mc.experiment.schema import json_schema
 from mc.experiment.tables import MAX_REPLICATIONS, METRICS, SEEDS, Generator, Relation
+from mc.experiment.template import SCHEMA_FILE, template
 
 __all__ = [
     "CELL_COLUMNS",
@@ -83,6 +89,7 @@ __all__ = [
     "MAX_REPLICATIONS",
     "METRICS",
     "PRECISION",
+    "SCHEMA_FILE",
     "SEEDS",
     "Claim",
     "Experiment",
@@ -95,6 +102,8 @@ __all__ = [
     "Stop",
     "cell_table",
     "cells_of",
+    "json_schema",
     "read",
     "renumber",
+    "template",
 ]

@@ -153,6 +153,10 @@ def read_claims(
         at = _place(given["at"] or {}, cells.axes, where, faults)
         if len(faults) == n_faults:
             _check_value(given["relation"], given["value"], len(policies), where, faults)
+            if given["value"] is not None and "times" in table:
+                add(faults, where, "times is for claims that compare policies, not with a value")
+            if given["margin"] is not None and given["relation"] != "=":
+                add(faults, where, f"margin goes with relation =, got {given['relation']}")
         if len(faults) > n_faults or scenario is None or at is None or not policy_names:
             continue
         numbers = [cells.number(scenario, policy, at, where, faults) for policy in policies]
@@ -166,6 +170,8 @@ def read_claims(
                 cells=tuple(number for number in numbers if number is not None),
                 labels=tuple(policies),
                 value=(value[0], value[1]) if isinstance(value, list) else value,
+                times=given["times"],
+                margin=given["margin"],
             )
         )
     return claims

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -98,7 +99,8 @@ def _load(path: str | Path) -> dict[str, Any]:
         # Windows editors put a byte order mark in front
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ExperimentError([f"{path}: cannot be read: {error.strerror}"]) from error
+        fault = f"{path}: cannot be read: {error.strerror}{_near(Path(path))}"
+        raise ExperimentError([fault]) from error
     except UnicodeDecodeError as error:
         fault = f"{path}: not a TOML file: byte {error.start} is not UTF-8"
         raise ExperimentError([fault]) from error
@@ -106,6 +108,15 @@ def _load(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(text, parse_float=Printed)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError says line and column
         raise ExperimentError([f"{path}: not a TOML file: {error}"]) from error
+
+
+def _near(path: Path) -> str:
+    """Suggest the nearest file beside one that is not there."""
+    if path.exists():
+        return ""
+    names = [str(other) for other in path.parent.glob("*.toml")]
+    near = difflib.get_close_matches(str(path), names, n=1)
+    return f"; did you mean {quote(near[0])}?" if near else ""
 
 
 def _axes(
@@ -170,6 +181,10 @@ def _check_seeds(data: Mapping[str, Any], top: dict[str, Any], faults: list[str]
     rule = f"a whole number >= {low} and <= {high} for generator {quote(generator)}"
     if top["seed"] is not None and not low <= top["seed"] <= high:
         add(faults, "", f"seed must be {rule}, got {top['seed']}")
+    if top["lesson_shares"] and generator == "lesson":
+        add(
+            faults, "", 'lesson_shares is for generator = "philox": here all is as the lesson draws'
+        )
     for seed, n in Counter(top["seeds"] or []).items():
         if not low <= seed <= high:
             add(faults, "", f"seeds must each be {rule}, got {seed}")
@@ -235,6 +250,8 @@ def _experiment(
         "replications": n if precision is None else None,
         "precision": None if precision is None else vars(precision),
         "seeds": seeds,
+        "keep": top["keep"],
+        "lesson_shares": top["lesson_shares"],
         "baseline": baseline,
         "fixed": fixed,
         "scenario": [{"name": name} | values for name, values in axes.scenario.items()],
@@ -253,6 +270,8 @@ def _experiment(
         replications=n if precision is None else precision.max,
         precision=precision,
         seeds=seeds,
+        keep=top["keep"],
+        lesson_shares=top["lesson_shares"],
         points=points,
         baselines=_baselines(axes, baseline, numbers),
         claims=tuple(claims),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.experiment.precision import Precision
-from mc.experiment.tables import Generator, Relation
+from mc.experiment.tables import Generator, Keep, Relation
 from mc.model import PARAMETERS, Cell
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Claim:
         The policy of each of the cells.
     value : float, tuple of float or None
         A number to compare with; for "between" the two ends, both included.
+    times : float
+        Each cell is compared with this many times the next.
+    margin : float or None
+        With the relation "=": how far apart two values may be and still count as equal.
     """
 
     text: str
@@ -68,6 +72,8 @@ class Claim:
     cells: tuple[int, ...]
     labels: tuple[str, ...]
     value: float | tuple[float, float] | None
+    times: float = 1.0
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,10 @@ class Experiment:
         When a cell has enough of them; None where the number is fixed.
     seeds : tuple of int or None
         With the lesson's generator: the seed of each replication, where the file lists them.
+    keep : {"rows", "histograms"}
+        What is stored: every row, or exact counts from which the same tables are made.
+    lesson_shares : bool
+        Whether claims are counted a second time with the lesson's draws.
     points : tuple of Point
         Every cell, in order of its index.
     baselines : tuple of int
@@ -132,6 +142,8 @@ class Experiment:
     replications: int
     precision: Precision | None
     seeds: tuple[int, ...] | None
+    keep: Keep
+    lesson_shares: bool
     points: tuple[Point, ...]
     baselines: tuple[int, ...]
     claims: tuple[Claim, ...]
@@ -161,6 +173,19 @@ class Experiment:
         for point in self.points:
             groups.setdefault((point.scenario, *point.at.values()), []).append(point.cell)
         return tuple(map(tuple, groups.values()))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is allowed, but hardly meant."""
+        beyond = {
+            point.scenario
+            for point in self.points
+            if point.parameters.fault_rounds
+            and point.parameters.fault_start >= point.parameters.rounds
+        }
+        if not beyond:
+            return ()
+        return (f"the fault begins after the last round in {', '.join(sorted(beyond))}",)
 
 
 class ExperimentError(ValueError):
@@ -281,6 +306,10 @@ def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
         Cells 0 .. C-1, as `read` numbers them.
     numbers : sequence of int, length C
         The new index of each, without repeats.
+
+    Returns
+    -------
+    Experiment
     """
     return replace(
         experiment,

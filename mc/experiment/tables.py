@@ -15,6 +15,7 @@ from mc.model import COUNTERS, PARAMETERS, RATIOS, check_parameter
 Generator = Literal["philox", "lesson"]
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Scale = Literal["linear", "log"]
+Keep = Literal["rows", "histograms"]
 DesignKind = Literal["latin-hypercube", "sobol"]
 
 METRICS: Final = COUNTERS + RATIOS
@@ -74,6 +75,8 @@ class File(Table):
     seeds: list[int] | None = Field(
         default=None, min_length=1, description="a list of one or more whole numbers"
     )
+    keep: Keep = Field(default="rows", description='"rows" or "histograms"')
+    lesson_shares: bool = Field(default=False, description="true or false")
     precision: dict[str, Any] | None = Field(default=None, description="a table: [precision]")
     baseline: str | None = Field(default=None, description="the name of a policy")
     fixed: dict[str, Any] = Field(default={}, description="a table: [fixed]")
@@ -158,6 +161,8 @@ class ClaimKeys(Table):
     )
     relation: Relation = Field(description=f"one of {' '.join(get_args(Relation))}")
     value: float | list[float] | None = Field(default=None, description="a number or [low, high]")
+    times: float = Field(default=1.0, gt=0, le=1e9, description="a number > 0 and <= 1e9")
+    margin: float | None = Field(default=None, gt=0, le=LARGEST, description="a number > 0")
     at: dict[str, Any] = Field(default={}, description="a table {axis = value}")
 
 

@@ -64,6 +64,10 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure
         As for `histograms`.
     table : polars.DataFrame
         What `histograms` gave.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     chosen = view.chosen(scenario)
     metrics = table["metric"].unique(maintain_order=True).to_list()

@@ -42,6 +42,11 @@ def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
         All figures, in the order in which they are shown.
     mark : str
         Written into the page: what it was made from.
+
+    Returns
+    -------
+    str
+        HTML.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mc", "reports"),

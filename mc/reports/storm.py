@@ -95,6 +95,11 @@ def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch
         Rounds after the window that the recovery takes.
     most : int
         Steps.
+
+    Returns
+    -------
+    Stretch
+        Where there is a fault a step begins with it.
     """
     n_rounds = min(cell.rounds for cell in cells)
     windows = [window for window in map(fault, cells) if window is not None]
@@ -177,6 +182,10 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
         As for `curves`.
     table : polars.DataFrame
         What `curves` gave.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     chosen = view.chosen(scenario)
     n_columns = 1 if len(chosen) == 1 else 2

@@ -133,6 +133,11 @@ def inlined(svg: str, name: str, label: str) -> str:
         Begins the ids, which must be unique on the page.
     label : str
         The alternative text, escaped for an attribute.
+
+    Returns
+    -------
+    str
+        An element <svg>.
     """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)

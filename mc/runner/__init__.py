@@ -9,9 +9,11 @@ from mc.runner.planning import Plan, plan
 from mc.runner.tasks import Block, plan_blocks, simulate, simulate_block
 from mc.runner.tracing import Rounds, choose, indices_of, rounds_of, trace, trace_points
 from mc.runner.verification import Verification, verify
+from mc.runner.worker import ClusterError
 
 __all__ = [
     "Block",
+    "ClusterError",
     "Plan",
     "Rounds",
     "Verification",

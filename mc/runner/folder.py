@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import polars as pl
+from typing import Any
 
 from mc import experiment as experiments
 from mc import store
-from mc.experiment import Experiment, Point, Precision, Stop
-from mc.runner.growing import Job, fill, grow
+from mc.experiment import Experiment, Stop
+from mc.runner.again import cell_names, continued, is_finished
+from mc.runner.cluster import Cluster, connected
+from mc.runner.growing import Job, fill, grow, put_aside
 from mc.runner.stock import Stock, take_stock
+from mc.runner.tabling import make_tables
 from mc.runner.tasks import ROW_COLUMNS, n_threads
-from mc.store import FolderError, Results, Shard
-
-ROWS_AT_ONCE: Final = 500_000
-"""Rows that are in memory together when the tables of the results are made: half a gigabyte with
-all that is made of them."""
+from mc.store import FolderError, Results
 
 
 def run(
@@ -34,17 +31,21 @@ def run(
     overrides: Mapping[str, str] | None = None,
     force: bool = False,
     shard: tuple[int, int] | None = None,
+    scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     say: Callable[[str], None] = lambda message: None,
 ) -> Results:
     """Run an experiment file, or finish a run of it that was stopped.
+
+    With ``keep = "histograms"`` in the file rows are counted and not kept: the tables are the same.
 
     Parameters
     ----------
     file : path
         The experiment, see `mc.experiment`.
     out : path, optional
-        The results folder; default ``results/<name of the file>``.
+        The results folder, or a URL of one in an object store, as fsspec knows it:
+        ``s3://bucket/sweep``. Default ``results/<name of the file>``.
     replications, seed : int, optional
         In place of the file's.
     jobs : int, optional
@@ -57,6 +58,9 @@ def run(
         Do only the K-th of N parts of the work, 1 <= K <= N, beside processes that do the others;
         with a precision, of the work of the current stage. Rows are written and no tables:
         `merge` makes them, or a run without `shard`.
+    scheduler : str, optional
+        Address of a Dask scheduler, ``tcp://host:8786``: its workers make the rows, in place of
+        threads, and write them into the folder, which they must see under the same name.
     progress : callable
         Told (rows that are there, rows in all) from time to time, from any thread.
     say : callable
@@ -72,32 +76,36 @@ def run(
     ExperimentError
         All faults of the file, and of what is given in place of it.
     FolderError
-        The folder holds something else, is in use, or cannot be written to. Nothing was changed.
+        The folder holds something else, is in use, or cannot be written to; or it keeps
+        histograms, for which a claim or a baseline was not counted. Nothing was changed.
+    ClusterError
+        Dask is not installed, no scheduler answers, or a worker has another version of this
+        program or does not see the folder.
     TypeError, ValueError
-        `jobs` is no whole number, or below 1; `shard` is no part, or is given with `force`.
+        `jobs` is no whole number, or below 1; `shard` is no part, or is given with `force`;
+        `scheduler` is given with `jobs` or `shard`.
     KeyboardInterrupt
         After what was under way has been saved.
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     if shard is not None:
         _check_part(shard, force)
+    if scheduler is not None and (jobs is not None or shard is not None):
+        raise ValueError("scheduler goes without jobs and shard: its workers do all of the work")
     folder = results_folder(experiment, out)
     job = Job(experiment, folder, n_threads(jobs), shard, progress, say)
-    beyond = {
-        point.scenario
-        for point in experiment.points
-        if point.parameters.fault_rounds and point.parameters.fault_start >= point.parameters.rounds
-    }
-    if beyond:
-        say(f"{file}: the fault begins after the last round in {', '.join(sorted(beyond))}")
+    for remark in experiment.remarks:
+        say(f"{file}: {remark}")
     manifest = store.look(folder, any_version=force)
-    if not force and manifest is not None and _is_finished(experiment, manifest, folder):
+    if not force and manifest is not None and is_finished(experiment, manifest, folder):
         say(f"{folder} is finished: nothing to do (--force starts afresh)")
         return store.load(folder)
-    with store.held(folder, say, shard):
+    with _engine(scheduler, say) as cluster, store.held(folder, say, shard) as token:
+        if cluster is not None:
+            job = replace(job, cluster=cluster, jobs=cluster.n_threads, token=token)
         manifest = store.look(folder, any_version=force)  # nobody changes it any more
         if manifest is not None and not force:
-            job = replace(job, experiment=_continue(experiment, manifest, folder))
+            job = replace(job, experiment=continued(experiment, manifest, folder))
         if shard is None:
             _run_in(job, force)
         else:
@@ -105,9 +113,16 @@ def run(
     return store.load(folder)
 
 
+def _engine(
+    scheduler: str | None, say: Callable[[str], None]
+) -> AbstractContextManager[Cluster | None]:
+    """A cluster, or None: the threads of this process."""
+    return nullcontext() if scheduler is None else connected(scheduler, say)
+
+
 def results_folder(experiment: Experiment, out: str | Path | None) -> Path:
     """Where the results go, if nothing else is wished."""
-    return Path(out) if out is not None else Path("results") / experiment.name
+    return store.place(out) if out is not None else Path("results") / experiment.name
 
 
 def _check_part(shard: tuple[int, int], force: bool) -> None:
@@ -151,13 +166,13 @@ def merge(
     manifest = store.look(folder)
     if manifest is None:
         raise FolderError(f"{folder}: no results here, there is nothing to merge")
-    if _is_finished(experiment, manifest, folder):
+    if is_finished(experiment, manifest, folder):
         say(f"{folder} is finished: nothing to do")
         return store.load(folder)
     with store.held(folder, say):
         manifest = store.look(folder)
         if manifest is not None:
-            experiment = _continue(experiment, manifest, folder)
+            experiment = continued(experiment, manifest, folder)
         job = Job(experiment, folder, 0, None, lambda done, total: None, say)
         # refuses before anything is changed
         grow(replace(job, say=lambda message: None), take_stock(experiment, folder), _nobody)
@@ -181,7 +196,7 @@ def _run_in(job: Job, force: bool) -> None:
     store.write_manifest(folder, manifest)
     if force:
         store.clear(folder)
-    store.make_ready(folder)
+    store.make_ready(folder, experiment.keep)
     hashes = {"cells": store.write_table(folder, "cells", experiments.cell_table(experiment))}
 
     def write_cells(stops: Mapping[int, Stop]) -> None:
@@ -189,11 +204,11 @@ def _run_in(job: Job, force: bool) -> None:
         hashes["cells"] = store.write_table(folder, "cells", cells)
 
     stock = take_stock(experiment, folder)
-    _put_aside(job, stock.faults)
+    put_aside(job, stock.faults)
     grown = grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = _without_rows_beyond(job, *grown)
-    for name, table in _tables(experiment, stops, stock.shards):
+    for name, table in make_tables(experiment, stops, stock.shards, job.jobs or None):
         hashes[name] = store.write_table(folder, name, table)
     finished = {
         "complete": True,
@@ -205,12 +220,6 @@ def _run_in(job: Job, force: bool) -> None:
         "shards": {shard.path.name: shard.n_bytes for shard in stock.shards},
     }
     store.write_manifest(folder, manifest | finished)
-
-
-def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
-    for path, fault in faults.items():
-        aside = store.put_aside(job.folder, path)
-        job.say(f"{fault}; put aside in {aside}, its rows are made anew")
 
 
 def _without_rows_beyond(
@@ -227,7 +236,7 @@ def _without_rows_beyond(
     }
     if not beyond:
         return stops, stock
-    _put_aside(job, beyond)
+    put_aside(job, beyond)
     stock = take_stock(job.experiment, job.folder)
     wanted: dict[tuple[int, int], list[int]] = {}
     for number, stop in stops.items():
@@ -244,174 +253,25 @@ def _run_part(job: Job, manifest: Mapping[str, Any] | None) -> None:
     experiment, folder = job.experiment, job.folder
     if manifest is None or manifest["complete"] or manifest["experiment"] != experiment.source:
         store.write_manifest(folder, _new_manifest(experiment))
-    store.make_ready(folder, alone=False)
+    store.make_ready(folder, experiment.keep, alone=False)
     if grow(job, take_stock(experiment, folder), _nobody) is not None:
         job.say(f"{folder}: all rows are there: retrystorm merge makes the tables")
 
 
 def _new_manifest(experiment: Experiment) -> dict[str, Any]:
-    return store.new_manifest(experiment, _cell_names(experiment.points), _columns())
+    return store.new_manifest(experiment, cell_names(experiment.points), _columns())
 
 
 def _columns() -> dict[str, dict[str, tuple[str, str]]]:
     """For each table the unit and the meaning of its columns."""
     from mc import statistics  # scipy takes half a second
+    from mc.statistics.tallies import HISTOGRAMS_COLUMNS
 
     return {
         "cells": experiments.CELL_COLUMNS,
         "replications": ROW_COLUMNS,
+        "histograms": HISTOGRAMS_COLUMNS,
         "summary": statistics.SUMMARY_COLUMNS,
         "comparisons": statistics.COMPARISONS_COLUMNS,
         "claims": statistics.CLAIMS_COLUMNS,
     }
-
-
-# --- the same experiment again -------------------------------------------------------------------
-
-
-def _is_finished(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> bool:
-    """Whether every file is there as it was written, to the last bit."""
-    if not manifest["complete"] or manifest["experiment"] != experiment.source:
-        return False
-    stock = take_stock(_continue(experiment, manifest, folder), folder)
-    listed = {shard.path.name: shard.n_bytes for shard in stock.shards} == manifest["shards"]
-    # the list was made when no row was missing
-    return listed and not stock.faults and store.tables_are_whole(folder, manifest)
-
-
-def _cell_names(points: Sequence[Point]) -> list[str]:
-    """A name of each cell by its number, which says what its rows depend on and what it is called.
-
-    The place on the grid is among the parameters.
-    """
-    named = {
-        point.cell: f"{point.parameters.identity} {point.scenario!r} {point.policy!r}"
-        for point in points
-    }
-    return [named[number] for number in sorted(named)]
-
-
-def _continue(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> Experiment:
-    """Give the cells the numbers they have in the folder; refuse another experiment.
-
-    Cells may be added (they are numbered after the others) and replications; nothing that rows
-    depend on may be changed or removed.
-    """
-    old = manifest["experiment"]
-    faults = [
-        f"{name} was {old[name]}, is {experiment.source[name]}"
-        for name in ("generator", "seed", "seeds")
-        if old[name] != experiment.source[name]
-    ]
-    faults += _asks_for_less(old, experiment)
-    numbers = {name: number for number, name in enumerate(manifest["cells"])}
-    names = _cell_names(experiment.points)
-    gone = numbers.keys() - set(names)
-    if gone:
-        faults.append(_what_changed(old, experiment.source) or f"{len(gone)} cells are gone")
-    if faults:
-        raise FolderError(
-            f"{folder}: holds the results of another experiment: {'; '.join(faults)}. "
-            "Give another folder with --out, or start afresh with --force"
-        )
-    free = itertools.count(len(numbers))
-    return experiments.renumber(
-        experiment, [numbers[name] if name in numbers else next(free) for name in names]
-    )
-
-
-def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
-    """Say so if there may be more replications than the experiment asks for now."""
-    new, was = experiment.precision, old["precision"]
-    if was is None:
-        is_less = old["replications"] > experiment.stages[0]
-    elif new is None:
-        is_less = was["max"] > experiment.replications
-    else:
-        is_less = not new.asks_no_less_than(Precision(**was))
-    if not is_less:
-        return []
-    now = experiment.source["precision"]
-    if was is None and now is None:
-        return [f"replications was {old['replications']}, is {experiment.replications}"]
-    if was is None:
-        return [f"replications was {old['replications']}, is {now['min']} or more by [precision]"]
-    if now is None:
-        most = f"{was['max']} or fewer by [precision]"
-        return [f"replications was {most}, is {experiment.replications}"]
-    changes = [f"{name} was {was[name]}, is {now[name]}" for name in was if was[name] != now[name]]
-    return [f"[precision]: {', '.join(changes)}, which may be less"]
-
-
-def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Name the parameters, points and values that are in one experiment and not in the other."""
-
-    def flat(source: Mapping[str, Any]) -> set[str]:
-        entries = {f"{name} = {value}" for name, value in source["fixed"].items()}
-        for axis in ("scenario", "policy"):
-            for point in source[axis]:
-                chosen = {name: value for name, value in point.items() if name != "name"}
-                entries.add(f'{axis} "{point["name"]}" {chosen}')
-        for axis in source["grid"]:
-            entries |= {f"{axis['name']} = {value} in the grid" for value in axis["values"]}
-        if source["design"] is not None:
-            entries |= {
-                f"{name} = {value} in the design" for name, value in source["design"].items()
-            }
-        return entries | {f"exclude {condition}" for condition in source["exclude"]}
-
-    removed, added = flat(old) - flat(new), flat(new) - flat(old)
-    parts = [f"without {entry}" for entry in sorted(removed)]
-    parts += [f"with {entry}" for entry in sorted(added)]
-    return "; ".join(parts)
-
-
-# --- the tables ----------------------------------------------------------------------------------
-
-
-def _tables(
-    experiment: Experiment, stops: Mapping[int, Stop], shards: Sequence[Shard]
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Make summary, comparisons and claims of the rows, some cells at a time."""
-    from mc import statistics
-
-    cells = experiments.cell_table(experiment, stops)
-
-    def taken_from(numbers: set[int]) -> pl.DataFrame:
-        holding = [shard.path for shard in shards if not numbers.isdisjoint(shard.cells)]
-        return (
-            store.scan(holding or [shards[0].path])
-            .filter(pl.col("cell").is_in(list(numbers)))
-            .collect()
-        )
-
-    summaries, comparisons = [], []
-    for chunk in _together(experiment, stops):
-        some, taken = cells.filter(pl.col("cell").is_in(list(chunk))), taken_from(chunk)
-        published = [figure for figure in experiment.published if figure.cell in chunk]
-        summaries.append(statistics.summarise(taken, some, published))
-        comparisons.append(statistics.compare(taken, some))
-    yield "summary", pl.concat(summaries).sort("cell", maintain_order=True)
-    yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
-    judged = [statistics.CLAIMS_SCHEMA.to_frame()]
-    for scenario in dict.fromkeys(claim.scenario for claim in experiment.claims):
-        chosen = [i for i, claim in enumerate(experiment.claims) if claim.scenario == scenario]
-        claims = [experiment.claims[i] for i in chosen]
-        rows = taken_from({number for claim in claims for number in claim.cells})
-        found = statistics.judge(rows, cells, claims)
-        judged.append(found.with_columns(claim=pl.Series(chosen, dtype=pl.Int32)))
-    yield "claims", pl.concat(judged).sort("claim")
-
-
-def _together(experiment: Experiment, stops: Mapping[int, Stop]) -> Iterator[set[int]]:
-    """Chunks of cells, about `ROWS_AT_ONCE`, in which every cell stands with its baseline."""
-    groups: dict[int, set[int]] = {}
-    for point, baseline in zip(experiment.points, experiment.baselines, strict=True):
-        groups.setdefault(baseline, set()).add(point.cell)
-    chunk: set[int] = set()
-    for group in groups.values():
-        if chunk and sum(stops[number].n for number in chunk | group) > ROWS_AT_ONCE:
-            yield chunk
-            chunk = set()
-        chunk = chunk | group
-    yield chunk

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import numpy as np
 import polars as pl
 
 from mc import experiment as experiments
-from mc import kernel, store
+from mc import store
 from mc.experiment import Experiment, Stop
 from mc.experiment.words import cell_place
+from mc.runner.cluster import Cluster, work_on
+from mc.runner.making import Recipe, make_shards
 from mc.runner.stock import Ranges, Stock, as_tasks, n_rows, take_stock
-from mc.runner.tasks import Task, cut, frame, lesson_seeds, work
+from mc.runner.tallying import AnyTask, Tallying
+from mc.runner.tasks import cut, work_through
 from mc.store import FolderError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ROWS_AT_ONCE: Final = 2_000_000
 """Rows of the few columns that decide on the next stage, in memory together."""
+
+THREADS_PER_PROCESS: Final = 4
+"""On a cluster tasks are as many as if so many threads of it were a process."""
+
+TRIES_ON_A_CLUSTER: Final = 3
+"""Shards that overlap, because a worker was lost after it had saved a part of a task, are put aside
+together with rows that no other shard has; these are made once more, by workers that live."""
 
 N_NAMED: Final = 3
 """A message names no more cells than this."""
@@ -40,11 +46,15 @@ class Job:
     folder : Path
         The results folder.
     jobs : int
-        Threads; 0 where nothing may be simulated.
+        Threads, of this process or of the cluster; 0 where nothing may be simulated.
     part : (int, int) or None
         Part K of N of the work of the current stage; None for all of it.
     progress, say : callable
         See `mc.run`.
+    cluster : Cluster or None
+        Whose workers do it, in place of threads.
+    token : str
+        Of the lock of this run.
     """
 
     experiment: Experiment
@@ -53,11 +63,18 @@ class Job:
     part: tuple[int, int] | None
     progress: Callable[[int, int], None]
     say: Callable[[str], None]
+    cluster: Cluster | None = None
+    token: str = ""
 
     @property
     def most_rows(self) -> int:
         """Rows of the last stage, if no cell stops before."""
         return len(self.experiment.points) * self.experiment.replications
+
+    @property
+    def n_processes(self) -> int:
+        """How many processes of a few threads share the work."""
+        return 1 if self.cluster is None else max(1, self.jobs // THREADS_PER_PROCESS)
 
 
 def grow(
@@ -147,6 +164,8 @@ def _precise(job: Job, stock: Stock, numbers: Sequence[int], n: int) -> set[int]
         return set()
     from mc.runner import stages  # scipy takes half a second
 
+    if job.experiment.keep == "histograms":
+        return Tallying.of(job.experiment).precise(stock.shards, numbers, n, precision)
     cells = experiments.cell_table(job.experiment)
     size = max(1, ROWS_AT_ONCE // n)
     found: set[int] = set()
@@ -178,6 +197,16 @@ def fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> St
         Rows beside them, for the progress.
     begun : bool
         Whether to tell how much an earlier run has done.
+
+    Returns
+    -------
+    Stock
+        With the new shards.
+
+    Raises
+    ------
+    FolderError
+        Rows are missing, and none may be made: the job has no threads.
     """
     missing = stock.missing(wanted)
     n_all, n_missing = n_rows(wanted), n_rows(missing)
@@ -195,15 +224,30 @@ def fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> St
             f"{job.folder}: {n_done + n_all - n_missing} of {n_done + n_all} rows are there, "
             "continuing"
         )
-    tasks = cut(as_tasks(job.experiment, missing), job.most_rows)
-    _simulate(job, tasks, n_done + n_all - n_missing)
-    stock = take_stock(job.experiment, job.folder)
-    if stock.missing(wanted) or stock.faults:
+    for _ in range(1 if job.cluster is None else TRIES_ON_A_CLUSTER):
+        n_left = n_rows(missing)
+        tasks = _tasks_of(job, missing, job.n_processes)
+        _simulate(job, tasks, n_done + n_all - n_left)
+        stock = take_stock(job.experiment, job.folder)
+        if job.cluster is not None:
+            put_aside(job, stock.faults)
+            stock = Stock(stock.shards, {})
+        missing = stock.missing(wanted)
+        if not missing:
+            break
+    if missing or stock.faults:
         raise FolderError(
             f"{job.folder}: rows have gone or changed since they were written; "
             "start the same command again"
         )
     return stock
+
+
+def put_aside(job: Job, faults: Mapping[Path, str]) -> None:
+    """Move files that are no shards of this run, or double, out of the folder of the shards."""
+    for path, fault in faults.items():
+        aside = store.put_aside(job.folder, path)
+        job.say(f"{fault}; put aside in {aside}, its rows are made anew")
 
 
 def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int) -> None:
@@ -214,9 +258,8 @@ def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int
     """
     assert job.part is not None
     k, n_parts = job.part
-    stage = as_tasks(job.experiment, {(before, n): numbers})
-    own = cut(stage, job.most_rows, n_parts)[k - 1 :: n_parts]
-    tasks = [piece for task in own for piece in _left_of(job.experiment, stock, task)]
+    own = _tasks_of(job, {(before, n): numbers}, n_parts)[k - 1 :: n_parts]
+    tasks = [piece for task in own for piece in _left_of(job, stock, task)]
     n_own, n_new = (sum(task.n_rows for task in some) for some in (own, tasks))
     _simulate(job, tasks, n_own - n_new)
     n_left = n_rows(take_stock(job.experiment, job.folder).missing({(0, n): numbers}))
@@ -227,15 +270,24 @@ def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int
     )
 
 
-def _left_of(experiment: Experiment, stock: Stock, task: Task) -> list[Task]:
+def _tasks_of(job: Job, ranges: Ranges, n_parts: int = 1) -> Sequence[AnyTask]:
+    """Cut ranges into tasks; these depend on the experiment and the ranges alone."""
+    if job.experiment.keep == "rows":
+        return cut(as_tasks(job.experiment, ranges), job.most_rows, n_parts)
+    return Tallying.of(job.experiment).tasks(ranges, job.most_rows, n_parts)
+
+
+def _left_of(job: Job, stock: Stock, task: AnyTask) -> Sequence[AnyTask]:
     """Give what is missing of a task: itself, or parts of it, or nothing."""
     missing = stock.missing({task.range: task.ids})
-    if missing == {task.range: task.ids}:
+    if missing == {task.range: list(task.ids)}:
         return [task]
-    return as_tasks(experiment, missing)
+    if job.experiment.keep == "rows":
+        return as_tasks(job.experiment, missing)
+    return Tallying.of(job.experiment).tasks(missing)
 
 
-def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
+def _simulate(job: Job, tasks: Sequence[AnyTask], n_done: int) -> None:
     """Do the tasks and write each as a shard."""
     experiment = job.experiment
     total = n_done + sum(task.n_rows for task in tasks)
@@ -247,35 +299,21 @@ def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
             n_done += n_rows
         job.progress(n_done, total)
 
-    indices = kernel_indices(experiment, max((task.stop for task in tasks), default=0))
-    draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
-    identities = {point.cell: point.parameters.identity for point in experiment.points}
-
-    def save(task: Task, counters: NDArray[np.int64]) -> None:
-        rows = rows_of(task, counters, indices)
-        numbers = sorted(task.ids)
-        names = [identities[number] for number in numbers]
-        store.write_shard(job.folder, rows, numbers, names, task.start, task.stop, draws)
-
+    recipe = Recipe(
+        job.folder,
+        experiment.generator,
+        experiment.seed,
+        experiment.seeds,
+        max((task.stop for task in tasks), default=0),
+        None if experiment.keep == "rows" else Tallying.of(experiment),
+    )
     job.progress(n_done, total)
-    work(tasks, indices, experiment.seed, job.jobs, save, add)
-
-
-def kernel_indices(experiment: Experiment, n: int) -> NDArray[np.int64]:
-    """What the kernel is given for each of the first n replications: its index, or its seed."""
-    if experiment.generator == "lesson":
-        return np.array(experiment.seeds or lesson_seeds(experiment.seed, n), np.int64)
-    return np.arange(n)
-
-
-def rows_of(task: Task, counters: NDArray[np.int64], indices: NDArray[np.int64]) -> pl.DataFrame:
-    """Rows of a task, sorted by (cell, replication), from counters of shape (R, C, N_COUNTERS)."""
-    order = np.argsort(task.ids)
-    chosen = np.arange(task.start, task.stop)
-    is_lesson = task.blocks[0].generator == "lesson"
-    return frame(
-        np.repeat(np.array(task.ids)[order], chosen.size),
-        np.tile(chosen, order.size),
-        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
-        seeds=np.tile(indices[chosen], order.size) if is_lesson else None,
+    if job.cluster is not None:
+        work_on(job.cluster, recipe, job.token, tasks, add)
+        return
+    work_through(
+        tasks,
+        job.jobs,
+        lambda task, stop: make_shards(recipe, task, stop, add),
+        lambda n_rows: None,
     )

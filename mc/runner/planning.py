@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +18,18 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment
-from mc.runner.folder import _continue, _is_finished, results_folder
-from mc.runner.growing import kernel_indices, rows_of
-from mc.runner.stock import as_tasks, take_stock
-from mc.runner.tasks import Block, Task, cut, n_threads, simulate_block
+from mc.runner.again import continued, is_finished
+from mc.runner.expecting import Expected, expect
+from mc.runner.folder import results_folder
+from mc.runner.making import kernel_input
+from mc.runner.stock import Ranges, as_tasks, take_stock
+from mc.runner.tasks import Task, cut, n_threads, plan_blocks, rows_of, simulate_block
 from mc.store import Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CALIBRATION_SECONDS: Final = 0.3
+CALIBRATION_SECONDS: Final = 0.2
 """How long rows are made to see how long they take."""
 
 _PIECE_SECONDS: Final = 0.01
@@ -39,11 +41,18 @@ _PIECE_REPLICATIONS: Final = 4
 """The first replication of a call takes longer: the kernel has to find room, and the caches fill.
 With one replication time would be a quarter too long, with four a twentieth."""
 
-_SAMPLE_CELLS: Final = 32
-_NEIGHBOURS: Final = 8
-_SAMPLE_ROWS: Final = 4000
-"""Rows that are coded to see how many bytes they take. Numbers are coded in blocks of 128: if the
-rows of a cell were a multiple of that, cells that are alike would take far less than in a run."""
+_SAMPLE_ROWS: Final = 8000
+"""Rows that are coded to see how many bytes they take, and ..."""
+
+_SAMPLE_PLACES: Final = 4
+"""... places in the run they are from."""
+
+_ROWS_OF_A_CELL: Final = 125
+"""Of each cell as many as stand together in a shard, or this. Numbers are coded in blocks of 128:
+if there were as many, cells that are alike would take far less than in a run."""
+
+_FOOTER_BYTES: Final = 26
+"""What a shard says of each of its cells: number and identity, as JSON."""
 
 _TABLE_ROWS: Final = 16_384
 """Rows of which tables are made to see how long it takes."""
@@ -137,6 +146,10 @@ def plan(
     file, out, replications, seed, jobs, overrides, force
         See `run`.
 
+    Returns
+    -------
+    Plan
+
     Raises
     ------
     ExperimentError, FolderError, TypeError, ValueError
@@ -145,19 +158,25 @@ def plan(
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     jobs = n_threads(jobs)
     folder = results_folder(experiment, out)
-    experiment, shards, missing, finished = _what_is_missing(experiment, folder, force)
+    experiment, shards, ranges, finished = _what_is_missing(experiment, folder, force)
+    missing = as_tasks(experiment, ranges)
     tasks = cut(missing)
     n_cores = min(jobs, n_threads(None))
     there = sum(shard.n_bytes for shard in shards)
-    core_seconds, saving = 0.0, _Saving()
+    kernel_seconds, saving = (0.0, 0.0), _Saving()
     if missing:
-        row_seconds, block_seconds = _time_kernel(experiment, missing, n_cores)
-        core_seconds = row_seconds * sum(task.n_rows for task in tasks)
-        core_seconds += block_seconds * sum(len(task.blocks) for task in tasks)
+        kernel_seconds = _time_kernel(experiment, missing, n_cores)
     if not finished:
-        saving = _time_saving(experiment, missing)
+        saving = _time_saving(experiment, missing, tasks)
     n_cells, n_rows = len(experiment.points), sum(task.n_rows for task in tasks)
     n_done = sum(shard.n_rows for shard in shards)
+    if experiment.keep == "rows":
+        of_shards = _of_rows(tasks, kernel_seconds, saving)
+        table_seconds = saving.table_seconds * n_cells * experiment.replications
+    elif finished:
+        of_shards, table_seconds = Expected(0, 0.0, 0.0), 0.0
+    else:
+        of_shards, table_seconds = expect(experiment, ranges, shards, kernel_seconds)
     return Plan(
         title=experiment.title,
         folder=folder,
@@ -165,16 +184,11 @@ def plan(
         replications=experiment.replications,
         n_rows=n_done + n_rows,
         n_done=n_done,
-        n_shards=len(shards) + len(tasks),
-        n_bytes=round(
-            there
-            + saving.shard_bytes * len(tasks)
-            + saving.row_bytes * n_rows
-            + saving.cell_bytes * n_cells
-        ),
+        n_shards=len(shards) + of_shards.n_shards,
+        n_bytes=round(there + of_shards.n_bytes + saving.cell_bytes * n_cells),
         n_bytes_there=there,
-        core_seconds=core_seconds + saving.save_seconds * n_rows,
-        table_seconds=saving.table_seconds * n_cells * experiment.replications,
+        core_seconds=of_shards.seconds,
+        table_seconds=table_seconds,
         jobs=jobs,
         n_cores=n_cores,
         finished=finished,
@@ -184,18 +198,18 @@ def plan(
 
 def _what_is_missing(
     experiment: Experiment, folder: Path, force: bool
-) -> tuple[Experiment, list[Shard], list[Task], bool]:
-    """The experiment as the folder numbers its cells; shards, tasks, and whether all is done."""
+) -> tuple[Experiment, list[Shard], Ranges, bool]:
+    """The experiment as the folder numbers its cells; shards, ranges, and whether all is done."""
     manifest = store.look(folder, any_version=force)
     wanted = {(0, experiment.replications): [point.cell for point in experiment.points]}
     if force or manifest is None:
-        return experiment, [], as_tasks(experiment, wanted), False
-    if _is_finished(experiment, manifest, folder):
-        finished = _continue(experiment, manifest, folder)
-        return finished, take_stock(finished, folder).shards, [], True
-    experiment = _continue(experiment, manifest, folder)
+        return experiment, [], wanted, False
+    if is_finished(experiment, manifest, folder):
+        finished = continued(experiment, manifest, folder)
+        return finished, take_stock(finished, folder).shards, {}, True
+    experiment = continued(experiment, manifest, folder)
     stock = take_stock(experiment, folder)
-    return experiment, stock.shards, as_tasks(experiment, stock.missing(wanted)), False
+    return experiment, stock.shards, stock.missing(wanted), False
 
 
 @dataclass(frozen=True)
@@ -217,6 +231,19 @@ class _Saving:
     cell_bytes: float = 0.0
 
 
+def _of_rows(
+    tasks: Sequence[Task], kernel_seconds: tuple[float, float], saving: _Saving
+) -> Expected:
+    """What it costs to make and to keep rows; `kernel_seconds` as `_time_kernel` gives it."""
+    n_rows, n_blocks = sum(t.n_rows for t in tasks), sum(len(t.blocks) for t in tasks)
+    row_seconds, block_seconds = kernel_seconds
+    return Expected(
+        n_shards=len(tasks),
+        n_bytes=saving.shard_bytes * len(tasks) + saving.row_bytes * n_rows,
+        seconds=(row_seconds + saving.save_seconds) * n_rows + block_seconds * n_blocks,
+    )
+
+
 def _time_kernel(
     experiment: Experiment, missing: Sequence[Task], n_cores: int
 ) -> tuple[float, float]:
@@ -234,7 +261,7 @@ def _time_kernel(
     Hurwitz 1943). All cores are kept busy, because they share what they have; time is that of
     each thread, so that what else the machine has to do does not count.
     """
-    indices = kernel_indices(experiment, experiment.replications)
+    given = _kernel_input(experiment)
     ends = list(itertools.accumulate(task.n_rows for task in missing))
     places = itertools.count()
     deadline = time.perf_counter() + CALIBRATION_SECONDS
@@ -244,7 +271,7 @@ def _time_kernel(
         while not found or time.perf_counter() < deadline:
             share = (next(places) + 0.5) * _GOLDEN % 1.0
             task = missing[bisect_right(ends, int(share * ends[-1]))]
-            found.append(_time_piece(task, indices, experiment.seed, share))
+            found.append(_time_piece(task, given, experiment.seed, share))
         return found
 
     with ThreadPoolExecutor(n_cores) as pool:
@@ -254,7 +281,7 @@ def _time_kernel(
 
 
 def _time_piece(
-    task: Task, indices: NDArray[np.int64], seed: int, share: float
+    task: Task, given: Callable[[int, int], NDArray[np.int64]], seed: int, share: float
 ) -> tuple[float, float]:
     """Time a few rows of a block; give the seconds for one, and for the tables of the block."""
     (block,) = task.blocks
@@ -270,41 +297,54 @@ def _time_piece(
     moments = [time.thread_time()]
     _ = piece.tables
     moments.append(time.thread_time())
-    simulate_block(piece, indices[start : start + n_rows], seed)
+    simulate_block(piece, given(start, start + n_rows), seed)
     moments.append(time.thread_time())
     return (moments[2] - moments[1]) / (n_rows * n_cells), moments[1] - moments[0]
 
 
-def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
+def _time_saving(experiment: Experiment, missing: Sequence[Task], tasks: Sequence[Task]) -> _Saving:
     """Make a shard and tables of a few cells in memory."""
     from mc import statistics
 
     # where only the tables are missing, of all rows
-    start, stop = missing[0].range if missing else (0, experiment.replications)
+    start, stop = tasks[0].range if tasks else (0, experiment.replications)
+    stop = min(stop, start + _ROWS_OF_A_CELL)
+    n_neighbours = max(1, _SAMPLE_ROWS // _SAMPLE_PLACES // (stop - start))
     chosen = [i for task in missing for i in task.ids] or [p.cell for p in experiment.points]
-    indices = kernel_indices(experiment, experiment.replications)
     # Neighbours, because they are often alike and then take less together; not at equal distances,
     # because the axes of a grid repeat at some of them.
     places = (
         int((i + 0.5) * _GOLDEN % 1.0 * len(chosen)) + k
-        for i in range(_SAMPLE_CELLS // _NEIGHBOURS)
-        for k in range(_NEIGHBOURS)
+        for i in range(_SAMPLE_PLACES)
+        for k in range(n_neighbours)
     )
     picked = sorted({chosen[place % len(chosen)] for place in places})
     n_cells = len(picked)
-    stop = min(stop, start + max(1, _SAMPLE_ROWS // n_cells))
-    blocks = [_alone(experiment, number) for number in picked]
+    few = _only(experiment, picked)
+    alone = {point.cell: point.parameters for point in few.points}
+    blocks = plan_blocks(alone, experiment.generator)
+    indices = _kernel_input(experiment)(start, stop)
     counters = np.concatenate(
-        [simulate_block(block, indices[start:stop], experiment.seed) for block in blocks], axis=1
+        [simulate_block(block, indices, experiment.seed) for block in blocks], axis=1
     )
     rows = rows_of(Task(tuple(blocks), start, stop), counters, indices)
-    shard_bytes, row_bytes = _shard_and_row_bytes(rows, start, stop)
+    few_bytes, many_bytes = (
+        len(store.shard_bytes(some, {"start": start, "stop": stop})) for some in (rows[:1], rows)
+    )
+    row_bytes = (many_bytes - few_bytes) / max(1, rows.height - 1)
+    cells_per_shard = sum(len(task.ids) for task in tasks) / max(1, len(tasks))
 
     # as many cells and rows of each as are summarised at once, or fewer
     n = min(experiment.replications, _TABLE_ROWS)
     k = max(2, min(len(experiment.points), _TABLE_ROWS // n))
-    table = experiments.cell_table(_only(experiment, picked))
-    many = pl.concat([_stretched(rows, table["cell"][i % n_cells], i, n) for i in range(k)])
+    table = experiments.cell_table(few)
+    # the cells and their rows in turn, under other names, until there are enough
+    size = stop - start
+    turn = np.arange(k)[:, np.newaxis] % n_cells * size + np.arange(n) % size
+    many = rows[turn.ravel()].with_columns(
+        cell=pl.Series(np.repeat(np.arange(k, dtype=np.int32), n)),
+        replication=pl.Series(np.tile(np.arange(n), k)),
+    )
     cells = table[[i % n_cells for i in range(k)]].with_columns(
         cell=pl.int_range(k, dtype=pl.Int32), baseline=pl.lit(0, pl.Int32)
     )
@@ -315,44 +355,29 @@ def _time_saving(experiment: Experiment, missing: Sequence[Task]) -> _Saving:
     if len(set(experiment.baselines)) < len(experiment.points):
         tables.append(statistics.compare(many, cells))
     moments.append(time.thread_time())
-    cell_bytes = sum(len(store.table_bytes(made)) for made in (*tables, cells)) / k
+    # of cells that differ, as all do in a run; by how much more of them take more
+    some, all_ = (
+        sum(len(store.table_bytes(made.filter(pl.col("cell") < n))) for made in (*tables, cells))
+        for n in (1, min(k, n_cells))
+    )
+    cell_bytes = (all_ - some) / max(1, min(k, n_cells) - 1)
     cell_bytes += len(json.dumps(experiment.source)) / len(experiment.points)
     return _Saving(
         save_seconds=(moments[1] - moments[0]) / many.height,
         table_seconds=(moments[2] - moments[1]) / many.height,
-        shard_bytes=shard_bytes,
+        shard_bytes=few_bytes + _FOOTER_BYTES * cells_per_shard,
         row_bytes=row_bytes,
         cell_bytes=cell_bytes,
     )
 
 
-def _shard_and_row_bytes(rows: pl.DataFrame, start: int, stop: int) -> tuple[float, float]:
-    """What a shard takes without a row, and what each row adds: from all rows and half of them."""
-    half = rows.filter(pl.col("replication") < (start + stop) // 2)
-    few, many = (
-        len(store.shard_bytes(some, {"start": start, "stop": stop})) for some in (half, rows)
-    )
-    if not half.height:
-        return 0.0, many / rows.height
-    row_bytes = (many - few) / (rows.height - half.height)
-    return max(0.0, few - row_bytes * half.height), row_bytes
-
-
-def _alone(experiment: Experiment, number: int) -> Block:
-    point = next(point for point in experiment.points if point.cell == number)
-    return Block((number,), (point.parameters,), experiment.generator)
+def _kernel_input(experiment: Experiment) -> Callable[[int, int], NDArray[np.int64]]:
+    n = experiment.replications
+    return kernel_input(experiment.generator, experiment.seed, experiment.seeds, n)
 
 
 def _only(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
     """The experiment with some of its cells, each its own baseline."""
-    points = tuple(point for point in experiment.points if point.cell in set(numbers))
+    wanted = set(numbers)
+    points = tuple(point for point in experiment.points if point.cell in wanted)
     return replace(experiment, points=points, baselines=tuple(point.cell for point in points))
-
-
-def _stretched(rows: pl.DataFrame, number: int, name: int, n: int) -> pl.DataFrame:
-    """The rows of one cell, repeated until there are n, under another name."""
-    some = rows.filter(pl.col("cell") == number)
-    some = some[[i % some.height for i in range(n)]]
-    return some.with_columns(
-        cell=pl.lit(name, pl.Int32), replication=pl.int_range(n, dtype=pl.Int64)
-    )

@@ -10,21 +10,18 @@ look at every replication would not: it ends where the spread is small by luck.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
-from scipy import special
 
 from mc import statistics
 from mc.experiment import Precision
+from mc.statistics import Histogram, intervals
 
-MOSTLY_ZERO: Final = 0.2
-"""Where more than this share of the values is 0, a small spread may only say that what is rare has
-not been seen yet..."""
-
-ENOUGH_OTHERS: Final = 100
-"""...so at least this many must be other than 0."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NONE_WITHOUT_RETRIES: Final = frozenset(
     {"retries", "wait_total", "wait_max", "wait_mean", "late", "drain"}
@@ -49,42 +46,51 @@ def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision)
     cells : polars.DataFrame
         The table of cells.
     precision : Precision
-        What is asked for.
+        What is asked for. A metric that is undefined in all rows of a cell is not asked for in
+        this cell.
     """
-    by_cell = {index: frame for (index,), frame in rows.group_by("cell")}
-    return {
-        cell["cell"].item()
-        for cell in cells.iter_slices(1)
-        if is_precise(by_cell.get(cell["cell"].item(), rows.clear()), cell, precision)
-    }
+    found: set[int] = set()
+    for stack in statistics.stacks(rows, cells):
+        counted = {
+            name: statistics.histogram(stack.numbers(statistics.METRICS[name]))
+            for name in precision.metrics
+        }
+        found |= are_precise(counted, stack.cells, precision)
+    return found
 
 
-def is_precise(rows: pl.DataFrame, cell: pl.DataFrame, precision: Precision) -> bool:
-    """Whether every metric of one cell is known as precisely as asked.
+def are_precise(
+    counted: Mapping[str, Histogram], cells: pl.DataFrame, precision: Precision
+) -> set[int]:
+    """Find the same by the histogram of each metric.
 
     Parameters
     ----------
-    rows : polars.DataFrame
-        Rows of this cell only, in any order.
-    cell : polars.DataFrame, height 1
-        Its line in the table of cells.
+    counted : mapping of str to Histogram
+        Of K cells.
+    cells : polars.DataFrame, height K
+        Their lines in the table of cells.
     precision : Precision
-        A metric that is undefined in all rows is not asked for in this cell.
+        What is asked for.
     """
-    return all(_is_known(name, rows, cell, precision) for name in precision.metrics)
+    known = np.ones(cells.height, np.bool_)
+    once = cells["max_attempts"].to_numpy() == 1
+    for name in precision.metrics:
+        known &= _is_known(counted[name], precision) | (once & (name in NONE_WITHOUT_RETRIES))
+    return set(cells["cell"].to_numpy()[known].tolist())
 
 
-def _is_known(name: str, rows: pl.DataFrame, cell: pl.DataFrame, precision: Precision) -> bool:
-    taken = statistics.sample(rows, cell, statistics.METRICS[name])
-    numbers = taken.numbers[taken.known]
-    n = len(numbers)
-    if n == 0 or (name in NONE_WITHOUT_RETRIES and cell["max_attempts"].item() == 1):
-        return True
-    n_others = int(np.count_nonzero(numbers))
-    if n - n_others > MOSTLY_ZERO * n and n_others < ENOUGH_OTHERS:
-        return False
-    found = statistics.estimate(numbers, taken.divisor)
-    if found.mean is None or found.mcse is None:
-        return False
-    half_width = float(special.stdtrit(n - 1, (1 + precision.confidence) / 2)) * found.mcse
-    return half_width <= precision.tolerance(found.mean)
+def _is_known(counted: Histogram, precision: Precision) -> NDArray[np.bool_]:
+    """Whether one metric is known in each cell."""
+    found = statistics.moments(counted)
+    n = found.n
+    n_others = n - counted.sums(np.where(counted.values == 0, counted.counts, 0))
+    # where a small spread may only say that what is rare has not been seen yet
+    given = intervals.mean_given(n, n_others, found.skewness)
+    mcse = np.sqrt(found.variance / np.maximum(n, 1))
+    half_width = intervals.t_half_width(n, mcse, precision.confidence)
+    tolerance = np.array([precision.tolerance(mean) for mean in found.mean.tolist()])
+    with np.errstate(invalid="ignore"):
+        narrow = half_width <= tolerance
+    is_known: NDArray[np.bool_] = (n == 0) | (given & narrow)
+    return is_known

@@ -10,7 +10,7 @@ from pathlib import Path
 from mc import store
 from mc.experiment import Experiment
 from mc.runner.tasks import Task, plan_blocks
-from mc.store import FolderError, Shard
+from mc.store import Shard
 
 Ranges = Mapping[tuple[int, int], Sequence[int]]
 """Cells by a range of replications: the first, and the one after the last."""
@@ -62,14 +62,21 @@ def take_stock(experiment: Experiment, folder: Path) -> Stock:
         Its cells numbered as in the folder.
     folder : Path
         The results folder.
+
+    Returns
+    -------
+    Stock
     """
     found, faults = [], {}
-    for path in store.shard_paths(folder):
-        try:
-            found.append(store.read_shard(path))
-        except FolderError as error:
-            faults[path] = str(error)
-    draws = store.draws_name(experiment.generator, experiment.seed, experiment.seeds)
+    paths = store.shard_paths(folder)
+    for path, shard in zip(paths, store.read_shards(paths), strict=True):
+        if isinstance(shard, Shard):
+            found.append(shard)
+        else:
+            faults[path] = str(shard)
+    draws = store.draws_name(
+        experiment.generator, experiment.seed, experiment.seeds, experiment.keep
+    )
     identities = {point.cell: point.parameters.identity for point in experiment.points}
     reached = dict.fromkeys(identities, 0)
 
@@ -84,7 +91,8 @@ def take_stock(experiment: Experiment, folder: Path) -> Stock:
         return None
 
     shards = []
-    for shard in sorted(found, key=lambda shard: (shard.start, shard.path)):
+    # of two that begin together the longer one: it may hold all of the other
+    for shard in sorted(found, key=lambda shard: (shard.start, -shard.stop, shard.path)):
         if fault := fault_of(shard):
             faults[shard.path] = f"{shard.path}: {fault}"
         else:

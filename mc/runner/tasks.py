@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -205,6 +205,10 @@ def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Tas
         Rows that the run may have in all, if these are only some of them.
     n_parts : int
         How many processes share the tasks.
+
+    Returns
+    -------
+    list of Task
     """
     total = sum(part.n_rows for part in parts)
     fine = min(ROWS_PER_TASK, total / (MIN_TASKS * n_parts))
@@ -226,13 +230,16 @@ def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Tas
     return sorted(tasks, key=lambda task: task.start)
 
 
+_K = TypeVar("_K")
+_T = TypeVar("_T")
+
 Done = tuple[Task, "NDArray[np.int64]"]
 """A task and its counters, shape (R, C, N_COUNTERS)."""
 
 
 def simulate_task(
     task: Task,
-    indices: NDArray[np.int64],
+    given: NDArray[np.int64],
     seed: int,
     stop: threading.Event,
     progress: Callable[[int], None],
@@ -243,8 +250,8 @@ def simulate_task(
     ----------
     task : Task
         C cells and a range of R replications.
-    indices : ndarray of int64
-        For every replication from 0 on what the kernel is given: its index, or its seed.
+    given : ndarray of int64, shape (R,)
+        What the kernel is given for each replication: its index, or its seed.
     seed : int
         The experiment's seed.
     stop : Event
@@ -260,7 +267,6 @@ def simulate_task(
         What is left of it.
     """
     deadline = time.perf_counter() + SAVE_SECONDS
-    given = indices[task.start : task.stop]
     parts: list[NDArray[np.int64]] = []
     for block in task.blocks:
         parts.append(_simulate_range(block, given, seed, stop, deadline, progress))
@@ -319,43 +325,72 @@ def work(
     seed: int,
     jobs: int,
     save: Callable[[Task, NDArray[np.int64]], None],
-    progress: Callable[[int], None] = lambda n_rows: None,
 ) -> None:
-    """Do all tasks on `jobs` threads and hand each result to `save`, in this thread.
-
-    A few tasks are under way at once, so memory does not grow with their number. On an interrupt
-    the threads end their call of the kernel and what they have is saved before it goes on; on an
-    error in `save` they end, too.
+    """Simulate all tasks on `jobs` threads and hand each result to `save`, in this thread.
 
     Parameters
     ----------
-    tasks : sequence of Task
-        In the order in which they are begun.
-    indices, seed, progress
-        See `simulate_task`; `progress` is called from the threads.
-    jobs : int
-        Threads.
+    tasks, jobs
+        See `work_through`.
+    indices : ndarray of int64
+        For every replication from 0 on what the kernel is given: its index, or its seed.
+    seed : int
+        The experiment's seed.
     save : callable
         Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
     """
+
+    def make(task: Task, stop: threading.Event) -> tuple[list[Done], list[Task]]:
+        given = indices[task.start : task.stop]
+        return simulate_task(task, given, seed, stop, lambda n_rows: None)
+
+    def take(done: list[Done]) -> None:
+        for task, counters in done:
+            save(task, counters)
+
+    work_through(tasks, jobs, make, take)
+
+
+def work_through(
+    tasks: Sequence[_K],
+    jobs: int,
+    make: Callable[[_K, threading.Event], tuple[_T, Sequence[_K]]],
+    take: Callable[[_T], None],
+) -> None:
+    """Do all tasks on `jobs` threads.
+
+    A few tasks are under way at once, so memory does not grow with their number. On an interrupt
+    the threads end their call of the kernel and what they have is taken before it goes on; on an
+    error they end, too.
+
+    Parameters
+    ----------
+    tasks : sequence
+        Of any kind, in the order in which they are begun.
+    jobs : int
+        Threads.
+    make : callable
+        Does a task in one of the threads, until the event is set; gives what it made, and what is
+        left of the task.
+    take : callable
+        Given what was made, in this thread.
+    """
     stop = threading.Event()
     waiting = deque(tasks)
-    under_way: set[Future[tuple[list[Done], list[Task]]]] = set()
+    under_way: set[Future[tuple[_T, Sequence[_K]]]] = set()
 
     def collect(timeout: float | None) -> None:
         for future in wait(under_way, timeout, FIRST_COMPLETED).done:
             under_way.remove(future)
-            done, rest = future.result()
+            made, rest = future.result()
             waiting.extendleft(reversed(rest))
-            for task, counters in done:
-                save(task, counters)
+            take(made)
 
     with ThreadPoolExecutor(jobs, thread_name_prefix="kernel") as pool:
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < 2 * jobs:
-                    task = waiting.popleft()
-                    under_way.add(pool.submit(simulate_task, task, indices, seed, stop, progress))
+                    under_way.add(pool.submit(make, waiting.popleft(), stop))
                 # the timeout keeps this thread open to Ctrl-C on every platform
                 collect(timeout=0.5)
         except KeyboardInterrupt:
@@ -533,6 +568,10 @@ def frame(
         `kernel.UNDEFINED` becomes NULL.
     seeds : ndarray of int64, shape (N,), optional
         A third column for the lesson's generator.
+
+    Returns
+    -------
+    polars.DataFrame, height N
     """
     columns = {"cell": pl.Series(cells.astype(np.int32)), "replication": pl.Series(replications)}
     if seeds is not None:
@@ -544,3 +583,25 @@ def frame(
             series = series.set(series == kernel.UNDEFINED, None)
         columns[name] = series
     return pl.DataFrame(columns)
+
+
+def rows_of(task: Task, counters: NDArray[np.int64], given: NDArray[np.int64]) -> pl.DataFrame:
+    """Rows of a task, sorted by (cell, replication).
+
+    Parameters
+    ----------
+    task : Task
+        C cells and a range of R replications.
+    counters : ndarray of int64, shape (R, C, N_COUNTERS)
+        What the kernel made of them.
+    given : ndarray of int64, shape (R,)
+        What the kernel was given for each replication.
+    """
+    order = np.argsort(task.ids)
+    is_lesson = task.blocks[0].generator == "lesson"
+    return frame(
+        np.repeat(np.array(task.ids)[order], task.stop - task.start),
+        np.tile(np.arange(task.start, task.stop), order.size),
+        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
+        seeds=np.tile(given, order.size) if is_lesson else None,
+    )

@@ -84,6 +84,10 @@ def rounds_of(
         The experiment's seed; `lesson` does not use it.
     generator : {"philox", "lesson"}
         Which draws.
+
+    Returns
+    -------
+    Rounds
     """
     block = Block((0,), (cell,), generator)
     record = np.empty((indices.size, 1, kernel.N_RECORDED, cell.rounds), np.int32)
@@ -186,6 +190,11 @@ def choose(
         Names.
     at : mapping of str to str, optional
         Values by parameter, written as tables show them: ``{"budget": "none"}``.
+
+    Returns
+    -------
+    list of Point
+        One or more.
 
     Raises
     ------

@@ -6,6 +6,7 @@ Nothing but the folder is needed: the table of cells has the parameters, the man
 from __future__ import annotations
 
 import io
+import math
 import random
 import time
 from bisect import bisect_right
@@ -22,6 +23,7 @@ import polars as pl
 from mc import experiment as experiments
 from mc import kernel, store
 from mc.model import COUNTERS, Cell
+from mc.runner.recounting import Recount, recount
 from mc.runner.tasks import Task, lesson_seeds, n_threads, plan_blocks, work
 from mc.store import FolderError, Results, Shard
 
@@ -62,14 +64,16 @@ class Verification:
     n_files : int
         Files whose hash is right.
     n_rows, n_checked : int
-        Rows that are in whole shards, and those that were made once more.
+        Rows that are in whole shards, or were counted for them, and those that were made once
+        more.
     seed : int or None
         With it the same sample is drawn again; None where all rows were made.
     faults : tuple of str
         What is wrong with files, a line each.
     differences : polars.DataFrame
         Counters that are not what they should be: `file`, `cell`, `replication`, `counter`,
-        `stored` and `recomputed` (NULL where undefined), in the order of the rows.
+        `stored` and `recomputed` (NULL where undefined), in the order of the rows. Of histograms
+        counts and sums: `file`, `cell`, `metric`, `what`, `stored` and `recomputed`, as text.
     """
 
     folder: Path
@@ -106,7 +110,7 @@ def verify(
         Make every row once more: it takes as long as the run did.
     seconds : float
         How long to go on with a random sample. At least one draw is made; a small folder is done
-        as a whole.
+        as a whole. Histograms are counted once more shard by shard, as many as that is enough for.
     seed : int, optional
         Of the sample; default a fresh one each time, so that many checks see many rows.
     jobs : int, optional
@@ -128,18 +132,30 @@ def verify(
     results = store.load(folder)
     jobs = n_threads(jobs)
     faults, n_files = _check_tables(results)
-    cells = _cells(results, faults)
+    cells, table = _cells(results, faults)
     shards = _check_shards(results, faults)
     whole = [shard for shard in shards if cells.keys() >= set(shard.cells)]
-    checker = _Checker(results.manifest, whole)
+    total = sum(shard.n_rows for shard in whole)
     if all_rows:
-        seed = None
-        total = sum(shard.n_rows for shard in whole)
-        tasks = [_task(shard, shard.cells, cells) for shard in whole]
-        checker.check(tasks, jobs, lambda n_rows: progress(n_rows, total))
+        seed, seconds = None, math.inf
+    elif seed is None:
+        seed = random.randrange(2**32)
+
+    def told(n_rows: int) -> None:
+        if all_rows:
+            progress(n_rows, total)
+
+    checker: _Checker | Recount
+    if not results.keeps_rows:
+        checker = recount(
+            results.manifest, whole, cells, table, jobs, seconds=seconds, seed=seed, progress=told
+        )
     else:
-        seed = random.randrange(2**32) if seed is None else seed
-        _check_sample(checker, whole, cells, seconds, seed, jobs)
+        checker = _Checker(results.manifest, whole)
+        if seed is None:
+            checker.check([_task(shard, shard.cells, cells) for shard in whole], jobs, told)
+        else:
+            _check_sample(checker, whole, cells, seconds, seed, jobs)
     return Verification(
         folder=results.folder,
         complete=results.complete,
@@ -170,20 +186,29 @@ def _check_tables(results: Results) -> tuple[list[str], int]:
     return faults, 1 - len(faults)
 
 
-def _cells(results: Results, faults: list[str]) -> dict[int, Cell]:
-    """Make the cells from their table, and compare each with its identity in the manifest."""
+def _cells(results: Results, faults: list[str]) -> tuple[dict[int, Cell], pl.DataFrame]:
+    """Make the cells from their table, and compare each with its identity in the manifest.
+
+    Returns
+    -------
+    cells : dict of int to Cell
+        Those that are as the manifest has them.
+    table : polars.DataFrame
+        The table.
+    """
     path = results.folder / store.table_file("cells")
     try:
-        cells = experiments.cells_of(pl.read_parquet(io.BytesIO(path.read_bytes())))
+        table = pl.read_parquet(io.BytesIO(path.read_bytes()))
+        cells = experiments.cells_of(table)
     except (OSError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
         faults.append(f"{path}: cannot be read ({str(error).partition(chr(10))[0]}); no row of it")
-        return {}
+        return {}, pl.DataFrame()
     names = dict(enumerate(results.manifest["cells"]))
     wrong = [n for n, cell in cells.items() if not names.get(n, "").startswith(cell.identity)]
     if wrong or len(cells) != len(names):
         which = f"cell {wrong[0]} is" if wrong else f"{len(names) - len(cells)} cells are"
         faults.append(f"{path}: {which} not as the manifest has it")
-    return {number: cell for number, cell in cells.items() if number not in set(wrong)}
+    return {number: cell for number, cell in cells.items() if number not in set(wrong)}, table
 
 
 def _check_shards(results: Results, faults: list[str]) -> list[Shard]:
@@ -191,16 +216,12 @@ def _check_shards(results: Results, faults: list[str]) -> list[Shard]:
     listed = set(results.manifest["shards"]) if results.complete else None
     paths = store.shard_paths(results.folder)
     shards = []
-    for path in paths:
+    for path, shard in zip(paths, store.read_shards(paths), strict=True):
         if listed is not None and path.name not in listed:
             faults.append(f"{path}: is not in the manifest")
-            continue
-        try:
-            shard = store.read_shard(path)
-        except FolderError as error:
-            faults.append(str(error))
-            continue
-        if store.is_of_run(shard, results.manifest):
+        elif isinstance(shard, FolderError):
+            faults.append(str(shard))
+        elif store.is_of_run(shard, results.manifest):
             shards.append(shard)
         else:
             faults.append(f"{path}: belongs to another experiment")
@@ -317,7 +338,7 @@ class _Checker:
         """Read the rows of a shard; None, and a fault, if they are not those it says it has."""
         n = shard.stop - shard.start
         try:
-            table = pl.read_parquet(shard.path)
+            table = pl.read_parquet(io.BytesIO(shard.path.read_bytes()))
             keys = table.select("cell", "replication").to_numpy()
             rows = table.select(pl.col(self.columns).cast(pl.Int64).fill_null(kernel.UNDEFINED))
         except (OSError, pl.exceptions.PolarsError) as error:

@@ -5,12 +5,14 @@
                              end a list of all files
     cells.parquet            one row for each cell
     replications/*.parquet   the rows, in shards
+    histograms/*.parquet     in place of rows, with keep = "histograms"
     summary.parquet, comparisons.parquet, claims.parquet
     rejected/                shards that were damaged or foreign
 
 Every file is written beside the place where it belongs, flushed to disk and moved there whole, so
 a kill at any moment leaves whole files. The folder of the shards never holds anything else: a
-stray file there would break everyone who scans it.
+stray file there would break everyone who scans it. In an object store (`place`) each file is put in
+one request, which comes to the same.
 
 What is done is read off the shards that are there; nothing else has to be kept in step with them.
 The manifest comes first and says which number each cell has; all other tables can be made anew.
@@ -20,13 +22,13 @@ from mc.store.files import (
     MANIFEST,
     SHARDS,
     TABLES,
-    FolderError,
     table_bytes,
     table_file,
     write,
     write_table,
 )
-from mc.store.lock import Holder, held
+from mc.store.lock import Holder, held, is_held
+from mc.store.place import FolderError, is_remote, of_each, place
 from mc.store.results import (
     Results,
     clear,
@@ -47,6 +49,8 @@ from mc.store.shards import (
     put_aside,
     read_footer,
     read_shard,
+    read_shards,
+    read_sums,
     shard_bytes,
     shard_paths,
     write_shard,
@@ -65,15 +69,21 @@ __all__ = [
     "clear",
     "draws_name",
     "held",
+    "is_held",
     "is_of_run",
+    "is_remote",
     "load",
     "look",
     "make_ready",
     "manifest_is_whole",
     "new_manifest",
+    "of_each",
+    "place",
     "put_aside",
     "read_footer",
     "read_shard",
+    "read_shards",
+    "read_sums",
     "read_table_file",
     "scan",
     "shard_bytes",

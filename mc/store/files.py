@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +13,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mc.store.place import is_remote
+
 MANIFEST: Final = "manifest.json"
 SHARDS: Final = "replications"
+HISTOGRAMS: Final = "histograms"
+"""The folder of the shards: of rows, or of what is kept in place of rows."""
 REJECTED: Final = "rejected"
 LOCK: Final = ".lock"
 PARTIAL: Final = ".*.partial"
@@ -21,10 +26,6 @@ PARTIAL: Final = ".*.partial"
 
 TABLES: Final = ("cells", "summary", "comparisons", "claims")
 """The tables beside the shards, each in a file of its own."""
-
-
-class FolderError(ValueError):
-    """A results folder that cannot be used as asked; the message says what would be right."""
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
@@ -38,7 +39,15 @@ def write(folder: Path, name: str, content: bytes) -> None:
         Where the file belongs in it.
     content : bytes
         All of the file.
+
+    Raises
+    ------
+    OSError
+        The file, by its name, could not be written, and is as it was before.
     """
+    if is_remote(folder):
+        (folder / name).write_bytes(content)  # an object appears whole
+        return
     temporary = partial(folder)
     try:
         with temporary.open("wb") as file:
@@ -48,6 +57,8 @@ def write(folder: Path, name: str, content: bytes) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         os.replace(temporary, folder / name)
         _sync_names((folder / name).parent)
+    except OSError as error:  # of a full disk it does not say where
+        raise OSError(error.errno, error.strerror, str(folder / name)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -94,18 +105,24 @@ def table_file(name: str) -> str:
     return f"{name}.parquet"
 
 
-def parquet(table: pa.Table, row_group_size: int, **options: Any) -> bytes:
-    """Code a table as every reader of Parquet understands it."""
+def parquet(
+    table: pa.Table,
+    row_group_size: int,
+    footer: Mapping[bytes, bytes] | None = None,
+    **options: Any,
+) -> bytes:
+    """Code a table as every reader of Parquet understands it, with what the file says of itself."""
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
         use_dictionary=False,
         write_page_checksum=True,
-        row_group_size=row_group_size,
         **options,
-    )
+    ) as writer:
+        writer.write_table(table, row_group_size)
+        writer.add_key_value_metadata(footer or {})
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
@@ -113,8 +130,3 @@ def parquet(table: pa.Table, row_group_size: int, **options: Any) -> bytes:
 def sha256(content: bytes) -> str:
     """SHA-256 in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """The gist of an error of a library, for a message of one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,16 +15,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from mc.store.files import LOCK, FolderError, partial
+from mc.store.files import LOCK, partial
+from mc.store.place import FolderError, ObjectPath, is_remote
 
 _WRITE_SECONDS: Final = 1.0
-"""A lock that has no content after this was left by a kill between making and writing it."""
+"""A lock that has no content after this was left by a kill between making and writing it. In an
+object store that cannot make an object only if it is not there, of two that make it in less than
+this the second one has it."""
 
 
 @contextmanager
 def held(
     folder: Path, say: Callable[[str], None], part: tuple[int, int] | None = None
-) -> Iterator[None]:
+) -> Iterator[str]:
     """Make the folder where it is missing, and keep other runs out of it.
 
     Parameters
@@ -35,21 +39,36 @@ def held(
     part : (int, int), optional
         This run does part K of N: others of the N may be at work, too.
 
+    Yields
+    ------
+    str
+        A token by which others can see that this run is still at work, see `is_held`.
+
     Raises
     ------
     FolderError
         Another run holds it, or the folder cannot be written to. Nothing was changed.
+
+    Notes
+    -----
+    On a disk two runs never get in together. S3 and Google Storage make an object only if it is
+    not there, where their library can ask for it; elsewhere two runs can slip in together if one
+    of them is halted for a second just then. Nothing is lost or wrong then: both make the same
+    rows, and shards that overlap are put aside by the next run.
     """
     path = folder / _name(part)
+    token = uuid.uuid4().hex
     own = {
         "pid": os.getpid(),
         "host": platform.node(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "process_start": _process_start(os.getpid()),
+        "token": token,
     }
     content = json.dumps(own).encode()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not is_remote(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         while not _create(path, content):
             _remove_if_dead(path, say)
     except OSError as error:
@@ -59,11 +78,22 @@ def held(
         for other in sorted(folder.glob(f"{LOCK}*")):
             if other != path and not (part and other.match(_name(("*", part[1])))):
                 _remove_if_dead(other, say)
-        yield
+        yield token
     finally:
         with contextlib.suppress(OSError):
             if _read(path) == content:
                 path.unlink()
+
+
+def is_held(folder: Path, token: str) -> bool:
+    """Whether the run that has a token from `held` is at work in the folder.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be read.
+    """
+    return token.encode() in (_read(folder / LOCK) or b"")
 
 
 @dataclass(frozen=True)
@@ -106,6 +136,12 @@ def _name(part: tuple[int | str, int] | None) -> str:
 
 def _create(path: Path, content: bytes) -> bool:
     """Make the file; False if there is one."""
+    where: Any = path
+    if isinstance(where, ObjectPath):
+        if where.create(content):
+            time.sleep(_WRITE_SECONDS)
+        # also where the answer to a first try was lost, and the second found it there
+        return _read(path) == content
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -144,6 +180,11 @@ def _remove_if_dead(path: Path, say: Callable[[str], None]) -> None:
     holder = _holder(content)
     if holder is not None:
         _refuse_if_alive(path, holder)
+    if is_remote(path):
+        if _read(path) == content:
+            path.unlink(missing_ok=True)
+            _say_gone(path, holder, say)
+        return
     # Two runs may find the same dead lock. One moves it away; the other then moves the lock that
     # the first has made, and must put it back.
     aside = partial(path.parent)
@@ -155,6 +196,10 @@ def _remove_if_dead(path: Path, say: Callable[[str], None]) -> None:
         os.rename(aside, path)
         return
     aside.unlink()
+    _say_gone(path, holder, say)
+
+
+def _say_gone(path: Path, holder: dict[str, Any] | None, say: Callable[[str], None]) -> None:
     if holder is not None:
         say(f"{path.parent}: process {holder['pid']}, which was at work here, is gone")
 

@@ -6,6 +6,7 @@ import io
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,22 +19,23 @@ import polars as pl
 from mc.experiment import Experiment
 from mc.model import MEANINGS
 from mc.store.files import (
+    HISTOGRAMS,
     LOCK,
     MANIFEST,
     PARTIAL,
     SHARDS,
     TABLES,
-    FolderError,
     sha256,
     table_file,
     write,
 )
+from mc.store.place import FolderError, ObjectPath, is_remote, of_each, place
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the folder's layout."""
 
 _MAKE_ANEW: Final = "the command that made the folder makes it anew"
@@ -55,6 +57,10 @@ def new_manifest(
         A name of each cell, by its number.
     columns : mapping
         For each table its columns, for each column its unit and meaning.
+
+    Returns
+    -------
+    dict
     """
     return {
         "program": PROGRAM,
@@ -118,7 +124,7 @@ def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
 def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
     """Whether the rows of a shard are some that a folder with this manifest should hold."""
     source, names = manifest["experiment"], manifest["cells"]
-    draws = draws_name(source["generator"], source["seed"], source["seeds"])
+    draws = draws_name(source["generator"], source["seed"], source["seeds"], source["keep"])
     return shard.draws == draws and all(
         number < len(names) and names[number].startswith(f"{identity} ")
         for number, identity in zip(shard.cells, shard.identities, strict=True)
@@ -174,27 +180,33 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
 
 
 def _is_left_over(path: Path) -> bool:
-    empty_shards = path.name == SHARDS and path.is_dir() and not any(path.iterdir())
+    empty_shards = path.name in (SHARDS, HISTOGRAMS) and path.is_dir() and not any(path.iterdir())
     return path.match(f"{LOCK}*") or path.match(PARTIAL) or empty_shards
 
 
 def clear(folder: Path) -> None:
     """Remove the tables and the shards, and nothing else."""
-    for path in [*(folder / table_file(name) for name in TABLES), *shard_paths(folder)]:
-        path.unlink(missing_ok=True)
+    tables = [folder / table_file(name) for name in TABLES]
+    of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
+    for kept in (SHARDS, HISTOGRAMS) if not is_remote(folder) else ():
+        with suppress(OSError):  # it is not there, or someone put something into it
+            (folder / kept).rmdir()
 
 
-def make_ready(folder: Path, *, alone: bool = True) -> None:
+def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
     """Make the folder of the shards, and remove what a killed run was writing.
 
     Parameters
     ----------
     folder : Path
         The results folder.
+    keep : {"rows", "histograms"}
+        What its shards hold.
     alone : bool
         Whether no other process writes there: else nothing is removed.
     """
-    (folder / SHARDS).mkdir(exist_ok=True)
+    if not is_remote(folder):
+        (folder / (SHARDS if keep == "rows" else HISTOGRAMS)).mkdir(exist_ok=True)
     for path in folder.glob(PARTIAL) if alone else ():
         path.unlink(missing_ok=True)
 
@@ -248,25 +260,49 @@ class Results:
         return self._table("claims")
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether there are rows; else there are histograms in their place."""
+        return bool(self.manifest["experiment"]["keep"] == "rows")
+
+    @property
     def replications(self) -> pl.DataFrame:
         """Every row, sorted by (cell, replication). For what does not fit in memory use `scan`."""
-        for path in self._shards():
-            check_bytes(path)
+        self._must_keep("rows")
+        of_each(check_bytes, self._shards())
         return self.scan().sort("cell", "replication").collect()
+
+    @property
+    def histograms(self) -> pl.DataFrame:
+        """With ``keep = "histograms"``: in how many replications each value occurs.
+
+        Columns `cell`, `metric`, `value` (NULL where undefined), `count`; sorted.
+        """
+        self._must_keep("histograms")
+        of_each(check_bytes, self._shards())
+        keys = ("cell", "metric", "value")
+        counted = scan(self._shards()).group_by(keys).agg(pl.col("count").sum())
+        return counted.sort(keys).collect()
 
     def scan(self) -> pl.LazyFrame:
         """The rows as a lazy frame, read as far as a query needs them, and not checked."""
+        self._must_keep("rows")
         return scan(self._shards())
+
+    def _must_keep(self, wanted: str) -> None:
+        kept = self.manifest["experiment"]["keep"]
+        if kept != wanted:
+            raise FolderError(f"{self.folder}: keeps {kept}, not {wanted}")
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run; of another those that are there."""
-        if self.complete:
-            paths = [self.folder / SHARDS / name for name in self.manifest["shards"]]
-            for path in paths:
-                if not path.exists():
-                    raise FolderError(f"{path}: missing; {_MAKE_ANEW}")
-            return paths
         paths = shard_paths(self.folder)
+        if self.complete:
+            there = {path.name: path for path in paths}
+            for name in self.manifest["shards"]:
+                if name not in there:
+                    folder = SHARDS if self.keeps_rows else HISTOGRAMS
+                    raise FolderError(f"{self.folder / folder / name}: missing; {_MAKE_ANEW}")
+            return [there[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; start the same command again")
         return paths
@@ -309,7 +345,14 @@ def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """A lazy frame over some shards."""
-    return pl.scan_parquet([str(path) for path in paths])
+    shards: list[Any] = list(paths)
+    if shards and isinstance(shards[0], ObjectPath):
+        from pyarrow import dataset
+
+        # polars' own access to object stores would have to be told a second time who we are
+        keys, files = [str(path.key) for path in shards], shards[0].files
+        return pl.scan_pyarrow_dataset(dataset.dataset(keys, filesystem=files, format="parquet"))
+    return pl.scan_parquet([str(path) for path in shards])
 
 
 def load(folder: str | Path) -> Results:
@@ -318,13 +361,13 @@ def load(folder: str | Path) -> Results:
     Parameters
     ----------
     folder : path
-        For example ``results/lesson``.
+        For example ``results/lesson``, or a URL.
 
     Returns
     -------
     Results
-        With `.cells`, `.replications`, `.summary`, `.comparisons`, `.claims` as polars frames,
-        `.manifest` as a dict, and `.scan()`.
+        With `.cells`, `.replications` (or `.histograms`), `.summary`, `.comparisons`, `.claims` as
+        polars frames, `.manifest` as a dict, and `.scan()`.
 
     Raises
     ------
@@ -332,6 +375,6 @@ def load(folder: str | Path) -> Results:
         There is no results folder. Later, by what is read of it: the run is not finished, or a
         file is missing or damaged.
     """
-    results = Results(Path(folder))
+    results = Results(place(folder))
     _ = results.manifest
     return results

@@ -17,9 +17,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mc.store.files import REJECTED, SHARDS, FolderError, first_line, parquet, sha256, write
+from mc.store.files import HISTOGRAMS, REJECTED, SHARDS, parquet, sha256, write
+from mc.store.place import FolderError, first_line, is_remote, of_each
 
 _FOOTER_KEY: Final = b"retrystorm"
+_SUMS_KEY: Final = b"retrystorm.sums"
 _ROWS_PER_GROUP: Final = 10_000
 _N_HASH_DIGITS: Final = 16
 
@@ -42,6 +44,12 @@ class Shard:
         First replication, and the one after the last.
     draws : str
         Generator and seed, see `draws_name`.
+    n_lines : int
+        Lines of its table: the rows, or those of the histograms.
+    baselines : tuple of int
+        With histograms: the cell that each was compared with.
+    claims : tuple of str
+        With histograms: the claims that were counted.
     """
 
     path: Path
@@ -51,43 +59,51 @@ class Shard:
     start: int
     stop: int
     draws: str
+    n_lines: int
+    baselines: tuple[int, ...] = ()
+    claims: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
-        """Rows that the shard must have."""
+        """Rows that the shard has, or has counted."""
         return len(self.cells) * (self.stop - self.start)
 
 
-def draws_name(generator: str, seed: int, seeds: Sequence[int] | None) -> str:
-    """Name what fixes the draws of every replication: generator and seed, or listed seeds."""
+def draws_name(generator: str, seed: int, seeds: Sequence[int] | None, keep: str = "rows") -> str:
+    """Name what fixes the content of a shard: generator, seed or listed seeds, what is kept."""
+    suffix = "" if keep == "rows" else f" {keep}"
     if seeds is None:
-        return f"{generator} seed {seed}"
-    return f"{generator} seeds {sha256(repr(list(seeds)).encode())[:16]}"
+        return f"{generator} seed {seed}{suffix}"
+    return f"{generator} seeds {sha256(repr(list(seeds)).encode())[:16]}{suffix}"
 
 
 def write_shard(
     folder: Path,
-    rows: pl.DataFrame,
+    table: pl.DataFrame,
     cells: Sequence[int],
     identities: Sequence[str],
     start: int,
     stop: int,
     draws: str,
+    sums: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the rows of some cells for replications `start` .. `stop` - 1.
+    """Write what is kept of some cells for replications `start` .. `stop` - 1.
 
     Parameters
     ----------
     folder : Path
         The results folder.
-    rows : polars.DataFrame
-        Sorted by (cell, replication).
+    table : polars.DataFrame
+        Rows sorted by (cell, replication), or with `sums` histograms.
     cells, identities : sequence
         The cells of the rows, ascending, and `Cell.identity` of each.
     start, stop : int
         Range of the replications.
     draws : str
         See `draws_name`.
+    sums : mapping, optional
+        What is kept beside histograms, `baselines` and `claims` among it; whole numbers of any
+        size.
     """
     footer = {
         "cells": list(cells),
@@ -96,27 +112,51 @@ def write_shard(
         "stop": stop,
         "draws": draws,
     }
-    content = shard_bytes(rows, footer)
+    if sums is not None:
+        footer["n_lines"] = table.height
+        footer |= {"baselines": sums["baselines"], "claims": list(sums["claims"])}
+    content = shard_bytes(table, footer, sums)
     cells_id = sha256("".join(identities).encode())[:6]
     name = (
         f"{cells[0]:06d}-{cells[-1]:06d}-{cells_id}-{start:010d}-{stop:010d}"
         f"-{sha256(content)[:_N_HASH_DIGITS]}.parquet"
     )
-    write(folder, f"{SHARDS}/{name}", content)
+    write(folder, f"{SHARDS if sums is None else HISTOGRAMS}/{name}", content)
 
 
-def shard_bytes(rows: pl.DataFrame, footer: Mapping[str, Any]) -> bytes:
-    """Code the rows of some cells for the replications `start` .. `stop` - 1 of the footer."""
-    table = rows.to_arrow().replace_schema_metadata({_FOOTER_KEY: json.dumps(footer).encode()})
-    n = footer["stop"] - footer["start"]
-    return parquet(
-        table,
+def shard_bytes(
+    table: pl.DataFrame, footer: Mapping[str, Any], sums: Mapping[str, Any] | None = None
+) -> bytes:
+    """Code what is kept of some cells for replications `start` .. `stop` - 1 of the footer."""
+    # beside the schema and not in it, of which pyarrow keeps two: with many cells the footer is
+    # as long as the rows
+    metadata = {_FOOTER_KEY: json.dumps(footer).encode()}
+    if sums is None:
+        n = footer["stop"] - footer["start"]
         # whole cells in a row group, so that a reader of one cell skips the others
-        row_group_size=n * max(1, _ROWS_PER_GROUP // n),
-        # Counters of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
+        size = n * max(1, _ROWS_PER_GROUP // n)
+    else:
+        metadata[_SUMS_KEY] = json.dumps(sums).encode()
+        size = 100 * _ROWS_PER_GROUP
+    return parquet(
+        table.to_arrow(),
+        row_group_size=size,
+        # Numbers of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.
-        column_encoding=dict.fromkeys(table.column_names, "DELTA_BINARY_PACKED"),
+        column_encoding={
+            name: "DELTA_BINARY_PACKED" if kind.is_integer() else "PLAIN"
+            for name, kind in table.schema.items()
+        },
+        footer=metadata,
     )
+
+
+def read_sums(path: Path) -> dict[str, Any]:
+    """What a shard keeps beside its histograms."""
+    content = check_bytes(path)
+    metadata = pq.read_metadata(pa.BufferReader(content)).metadata
+    found: dict[str, Any] = json.loads(metadata[_SUMS_KEY])
+    return found
 
 
 def check_bytes(path: Path) -> bytes:
@@ -148,6 +188,18 @@ def read_shard(path: Path) -> Shard:
     return _from_footer(path, pa.BufferReader(content), len(content))
 
 
+def read_shards(paths: Sequence[Path]) -> list[Shard | FolderError]:
+    """Read each as `read_shard` does; where a file is no whole shard, what is wrong with it."""
+
+    def read(path: Path) -> Shard | FolderError:
+        try:
+            return read_shard(path)
+        except FolderError as error:
+            return error
+
+    return of_each(read, paths)
+
+
 def read_footer(path: Path) -> Shard:
     """Read what a shard says of itself, without checking the rest of it.
 
@@ -159,7 +211,10 @@ def read_footer(path: Path) -> Shard:
         There is none.
     """
     try:
-        return _from_footer(path, path, path.stat().st_size)
+        if not is_remote(path):
+            return _from_footer(path, path, path.stat().st_size)
+        with path.open("rb") as file:
+            return _from_footer(path, file, file.seek(0, os.SEEK_END))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -179,22 +234,31 @@ def _from_footer(path: Path, source: Any, n_bytes: int) -> Shard:
             footer["start"],
             footer["stop"],
             footer["draws"],
+            metadata.num_rows,
+            tuple(footer.get("baselines", ())),
+            tuple(footer.get("claims", ())),
         )
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise FolderError(f"{path}: not a shard ({first_line(error)})") from error
-    if metadata.num_rows != shard.n_rows:
-        raise FolderError(f"{path}: {metadata.num_rows} rows instead of {shard.n_rows}")
+    n_lines = footer.get("n_lines", shard.n_rows)
+    if shard.n_lines != n_lines:
+        raise FolderError(f"{path}: {shard.n_lines} rows instead of {n_lines}")
     return shard
 
 
 def shard_paths(folder: Path) -> list[Path]:
     """All shards, by name."""
-    return sorted((folder / SHARDS).glob("*.parquet"))
+    return [
+        path for kept in (SHARDS, HISTOGRAMS) for path in sorted((folder / kept).glob("*.parquet"))
+    ]
 
 
 def put_aside(folder: Path, path: Path) -> Path:
     """Move a file that is no shard of this run out of the folder of the shards; where to."""
     aside = folder / REJECTED
-    aside.mkdir(exist_ok=True)
-    os.replace(path, aside / path.name)
+    if is_remote(path):
+        path.rename(aside / path.name)
+    else:
+        aside.mkdir(exist_ok=True)
+        os.replace(path, aside / path.name)
     return aside

@@ -8,10 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mc.store.files import REJECTED, TABLES, FolderError, table_file
+from mc.store.files import REJECTED, TABLES, table_file
 from mc.store.lock import Holder, holder
+from mc.store.place import FolderError, of_each
 from mc.store.results import is_of_run, load
-from mc.store.shards import read_footer, shard_paths
+from mc.store.shards import Shard, read_footer, shard_paths
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ def status(folder: str | Path) -> Status:
     folder : path
         A results folder.
 
+    Returns
+    -------
+    Status
+
     Raises
     ------
     FolderError
@@ -83,15 +88,12 @@ def status(folder: str | Path) -> Status:
     results = load(folder)
     at_work = holder(results.folder)  # before the rows: a run that ends meanwhile is seen as done
     shards, written, faulty = [], [], []
-    for path in shard_paths(results.folder):
-        try:
-            shard, moment = read_footer(path), path.stat().st_mtime
-        except FileNotFoundError:
+    paths = shard_paths(results.folder)
+    for path, found in zip(paths, of_each(_footer_and_moment, paths), strict=True):
+        if found is None:
             continue  # put aside or removed since
-        except FolderError:
-            faulty.append(path)
-            continue
-        if is_of_run(shard, results.manifest):
+        shard, moment = found
+        if shard is not None and is_of_run(shard, results.manifest):
             shards.append(shard)
             written.append(moment)
         else:
@@ -118,3 +120,14 @@ def status(folder: str | Path) -> Status:
         holder=at_work,
         seconds_left=seconds_left,
     )
+
+
+def _footer_and_moment(path: Path) -> tuple[Shard | None, float] | None:
+    """What a shard says of itself, and when it was written; None where it is gone."""
+    try:
+        moment = path.stat().st_mtime
+        return read_footer(path), moment
+    except FileNotFoundError:
+        return None
+    except FolderError:
+        return None, moment

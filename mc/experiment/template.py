@@ -1,0 +1,124 @@
+"""An experiment file to start from: it runs as it is, and says what may be changed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mc.experiment.words import value_text
+from mc.model import PARAMETERS
+
+SCHEMA_FILE: Final = "retrystorm.schema.json"
+"""Where the template's first line has editors look for the schema: beside the template."""
+
+_TEXT: Final = """\
+#:schema ./SCHEMA
+# A question about retries, to be made yours. It runs as it is, in a few seconds:
+#
+#     retrystorm check FILE      is it right, and what does it span?
+#     retrystorm run FILE        prints the answer, and keeps every number of it
+#
+# Time is counted in rounds. In each the dependency serves so many calls; the others fail, and are
+# retried after a random wait. All parameters are listed at the end.
+
+title = "How large a retry budget?"
+seed = 1                        # same seed, same numbers
+replications = 1000             # simulations of each cell; more of them narrow the intervals
+
+# What all cells share.
+[fixed]
+rounds = 4000                   # 40 s ...
+rounds_per_second = 100         # ... in rounds of 10 ms
+arrivals_per_second = 97.22     # requests
+capacity = 6                    # calls served in a round: 600 in a second
+fault_start = 500               # the fault begins after 5 s
+
+# What may happen. A scenario sets one or more parameters.
+[[scenario]]
+name = "outage"                 # nothing is served for 1 s
+fault_rounds = 100
+fault_capacity = 0
+
+[[scenario]]
+name = "degradation"            # 100 calls a second are served for 10 s
+fault_rounds = 1000
+fault_capacity = 1
+
+# What may be done. The same requests meet every policy; the first is what others are compared with.
+[[policy]]
+name = "one layer"
+tries = [3]                     # attempts, the first one included
+
+[[policy]]
+name = "three layers"
+tries = [3, 3, 3]               # layers that retry one after another: up to 27 attempts
+
+# Further axes; all of them are crossed with all scenarios and policies.
+[grid]
+budget = ["none", 0.05, 0.1, 0.2, 0.3, 0.5]    # retries allowed per first attempt
+# backoff_cap = [8, 32, 128]
+# backoff_base = {from = 1, to = 8, steps = 4, scale = "log"}    # 1, 2, 4, 8
+
+# Sentences to be put to the test in every replication.
+[[claim]]
+text = "three layers make a larger storm than one"
+scenario = "outage"
+metric = "window_calls"
+policies = ["one layer", "three layers"]
+relation = "<"
+at = {budget = "none"}
+
+[[claim]]
+text = "a budget of 0.1 keeps the storm below twice the usual rate"
+scenario = "outage"
+metric = "times_usual"
+policies = ["three layers"]
+relation = "<"
+value = 2
+at = {budget = 0.1}
+
+# Cells that make no sense can be left out; a cell that meets all of a table is:
+#
+#     [[exclude]]
+#     policy = "one layer"
+#     budget = {above = 0.3}
+#
+# In place of `replications`, the file may say how precisely you want to know:
+#
+#     [precision]
+#     metric = ["window_rate", "dropped"]
+#     relative = 0.01             # to 1 % of the mean ...
+#     absolute = 0.05             # ... or to 0.05, whichever is wider
+#     max = 64_000
+#
+# Parameters, with their defaults:
+#
+"""
+
+
+def template(name: str) -> str:
+    """Write an experiment file to start from.
+
+    Parameters
+    ----------
+    name : str
+        What it will be called: it mentions itself.
+
+    Returns
+    -------
+    str
+        TOML. `read` accepts it.
+    """
+    entries = {f"{key} = {_written(p.default)}": p for key, p in PARAMETERS.items()}
+    width = max(map(len, entries))
+    lines = (
+        f"#     {entry:<{width}}  # {p.meaning}{f' ({p.unit})' if p.unit else ''}\n"
+        for entry, p in entries.items()
+    )
+    return _TEXT.replace("SCHEMA", SCHEMA_FILE).replace("FILE", name) + "".join(lines)
+
+
+def _written(value: object) -> str:
+    """A default as a file would have it."""
+    if value is None:
+        return '"none"'
+    return value_text(list(value)) if isinstance(value, tuple) else value_text(value)

@@ -1,0 +1,318 @@
+"""Which cell is best, and which are on the frontier of two metrics, as far as n pairs can tell.
+
+All cells have seen the same replications, so each comparison is one of n paired differences.
+Every statement called sure holds together with all others of its kind at the level asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mc.statistics.intervals import LEVEL, Floats, t_quantile_of
+
+Goal = Literal["min", "max"]
+Relation = Literal["<", "<=", ">=", ">"]
+
+YES: Final = "yes"
+NO: Final = "no"
+UNDECIDED: Final = "undecided"
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The values of one metric in k cells, `numbers / divisors`.
+
+    Attributes
+    ----------
+    numbers : ndarray of int64 or float64, shape (k, n)
+        Column j is the same replication in every cell; no value may be missing.
+    divisors : ndarray of float64, shape (k,), or float
+        Positive constants. Whole numbers over one divisor are compared as whole numbers.
+    """
+
+    numbers: NDArray[Any]
+    divisors: Floats | float = 1.0
+
+    def scaled(self) -> tuple[NDArray[Any], float]:
+        """Numbers that may be subtracted from each other, and the divisor of differences."""
+        divisors = np.broadcast_to(np.asarray(self.divisors, np.float64), len(self.numbers))
+        if np.all(divisors == divisors[:1]):
+            return self.numbers, float(divisors[0]) if divisors.size else 1.0
+        return self.numbers / divisors[:, np.newaxis], 1.0
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What the mean of a metric must satisfy: `values relation bound`."""
+
+    values: Paired
+    relation: Relation
+    bound: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """Which of k cells can be the best.
+
+    Attributes
+    ----------
+    mean : ndarray of float64, shape (k,)
+        Of the objective.
+    difference, low, high : ndarray of float64, shape (k,)
+        Mean less that of the best of the others, and the interval of this difference. It holds 0,
+        unless all is exact: a cell that is surely not the best has 0 as its better end, the best
+        as its worse one. NaN, and infinite ends, where no other cell is, or is surely, feasible.
+    feasible : ndarray of str, shape (k,)
+        `YES`, `NO` or `UNDECIDED`: whether all constraints hold.
+    candidate : ndarray of bool, shape (k,)
+        The cells that cannot be told from the best.
+    best : int or None
+        The only candidate, if it is surely feasible.
+    """
+
+    mean: Floats
+    difference: Floats
+    low: Floats
+    high: Floats
+    feasible: NDArray[np.str_]
+    candidate: NDArray[np.bool_]
+    best: int | None
+
+
+def find_best(
+    objective: Paired,
+    goal: Goal = "min",
+    constraints: Sequence[Constraint] = (),
+    level: float = LEVEL,
+) -> Best:
+    """Compare every cell with the best of the others.
+
+    Parameters
+    ----------
+    objective : Paired
+        What is to be least or greatest on average, in k cells and n replications.
+    goal : {"min", "max"}
+        Which of the two.
+    constraints : sequence of Constraint
+        Of the same cells and replications.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    Best
+
+    Notes
+    -----
+    With probability `level`, all of this is true at once: every `feasible` that is not
+    undecided is right; the best of the cells that are feasible in truth, if there is one, is a
+    candidate (of several equally good ones each is, with that probability); the intervals of
+    all cells that are feasible in truth cover. Hence `best` is the best.
+
+    Multiple comparisons with the best: Hsu, *Multiple Comparisons*, section 4.2, with paired
+    one-sided t intervals for unequal variances, of which only the k - 1 with the best need to
+    hold (Nelson and Matejcik 1995; here Bonferroni's inequality in place of sphericity). With
+    constraints half of the error is theirs: two-sided t intervals for the mean of each
+    constraint in each cell, by Bonferroni.
+
+    As for every t interval, n must suffice for the skewness of the differences. What does not
+    vary is taken at its value: cells equal in every replication are equal.
+    """
+    k, n = objective.numbers.shape
+    alpha = 1 - level
+    if constraints:
+        alpha /= 2
+    sure, possible = _feasible(constraints, k, n, alpha)
+    sign = 1.0 if goal == "min" else -1.0
+    gaps, errors = _differences(objective)
+    gaps *= sign  # positive where the row is worse than the column
+    width = _half_widths(n, errors, 2 * alpha / max(k - 1, 1))
+    candidate = possible & ~np.any(sure & (gaps - width > 0), axis=1)
+    np.fill_diagonal(gaps, math.nan)
+    difference = _row_maxima(gaps, possible)
+    low = np.minimum(_row_maxima(gaps - width, sure), 0.0)
+    high = np.maximum(_row_maxima(gaps + width, possible), 0.0)
+    low = np.where(np.isnan(low), -math.inf, low)
+    high = np.where(np.isnan(high), math.inf, high)
+    if goal == "max":
+        low, high = -high, -low
+    only = np.flatnonzero(candidate)
+    return Best(
+        mean=_means(objective)[0],
+        difference=sign * difference,
+        low=low,
+        high=high,
+        feasible=np.where(sure, YES, np.where(possible, UNDECIDED, NO)),
+        candidate=candidate,
+        best=int(only[0]) if len(only) == 1 and sure[only[0]] else None,
+    )
+
+
+def _feasible(
+    constraints: Sequence[Constraint], k: int, n: int, alpha: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of k cells surely satisfy all constraints, and which may."""
+    sure, possible = np.ones(k, np.bool_), np.ones(k, np.bool_)
+    for constraint in constraints:
+        mean, error = _means(constraint.values)
+        width = _half_widths(n, error, alpha / (k * len(constraints)))
+        holds, bound = _RELATIONS[constraint.relation], constraint.bound
+        ends = holds(mean - width, bound), holds(mean + width, bound)
+        sure &= ends[0] & ends[1]
+        possible &= ends[0] | ends[1]
+    return sure, possible
+
+
+_RELATIONS: Final[dict[Relation, Callable[[Floats, float], NDArray[np.bool_]]]] = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+    ">": np.greater,
+}
+
+
+# --- the frontier of two metrics ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Which of k cells are on the Pareto frontier of two metrics.
+
+    Attributes
+    ----------
+    on : ndarray of str, shape (k,)
+        `YES`, `NO` or `UNDECIDED`: whether no other cell is as good in both means and better in
+        one.
+    dominated_by : ndarray of int64, shape (k,)
+        A cell that surely dominates, the one that does so by the widest margin in standard
+        errors; -1 without one.
+    """
+
+    on: NDArray[np.str_]
+    dominated_by: NDArray[np.int64]
+
+
+def find_frontier(
+    one: Paired, other: Paired, goals: tuple[Goal, Goal] = ("min", "min"), level: float = LEVEL
+) -> Frontier:
+    """Compare every cell with every other in two metrics.
+
+    Parameters
+    ----------
+    one, other : Paired
+        Two metrics in the same k cells and n replications.
+    goals : pair of {"min", "max"}
+        Which mean of each metric is good.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    Frontier
+
+    Notes
+    -----
+    With probability `level` every answer that is not undecided is right, all k of them at once.
+    For then all k (k - 1) paired t intervals of differences (two metrics, k (k - 1) / 2 pairs),
+    two-sided, hold together by Bonferroni's inequality, and nothing else is used: a cell is
+    dominated where the interval of the difference to another excludes 0 in one metric and is on
+    that side of 0, ends included, in the other; it is on the frontier where it is better than
+    each other cell in one metric by such an interval, or equal to it in both.
+
+    As for every t interval, n must suffice for the skewness of the differences. What does not
+    vary is taken at its value: cells equal in every replication are equal, and cells equal in
+    both metrics stand or fall together.
+    """
+    k, n = one.numbers.shape
+    better = np.zeros((k, k), np.bool_)  # the row than the column, surely, in some metric
+    as_good = np.ones((k, k), np.bool_)  # surely, in both
+    equal = np.ones((k, k), np.bool_)  # surely, in both
+    margin = np.zeros((k, k))
+    for values, goal in zip((one, other), goals, strict=True):
+        gaps, errors = _differences(values)
+        if goal == "min":
+            gaps = -gaps  # positive where the row is better than the column
+        width = _half_widths(n, errors, (1 - level) / max(k * (k - 1), 1))
+        better |= gaps - width > 0
+        as_good &= gaps - width >= 0
+        equal &= (gaps == 0) & (width == 0)
+        certain = np.where(gaps > 0, math.inf, 0.0)
+        size = np.divide(gaps, errors, out=certain, where=errors > 0)
+        margin = np.maximum(margin, size)
+    dominates = better & as_good
+    dominated = dominates.any(axis=0)
+    np.fill_diagonal(equal, True)
+    on = np.all(better | equal, axis=1)
+    by = np.where(dominates, margin, -1.0).argmax(axis=0)
+    return Frontier(
+        on=np.where(on, YES, np.where(dominated, NO, UNDECIDED)),
+        dominated_by=np.where(dominated, by, -1),
+    )
+
+
+# --- means and differences ------------------------------------------------------------------
+
+
+def _half_widths(n: int, errors: Floats, alpha: float) -> Floats:
+    """Half the lengths of t intervals that miss with probability alpha, on both sides together."""
+    if n < 2:  # no spread: anything is possible
+        return np.full(errors.shape, math.inf)
+    return t_quantile_of(n - 1, 1 - alpha) * errors
+
+
+def _means(values: Paired) -> tuple[Floats, Floats]:
+    """Mean of each cell and its standard error, shape (k,)."""
+    mean, error = _moments(values.numbers)
+    return mean / values.divisors, error / values.divisors
+
+
+def _differences(values: Paired) -> tuple[Floats, Floats]:
+    """Mean and standard error of each row less each column, shape (k, k)."""
+    numbers, divisor = values.scaled()
+    k, n = numbers.shape
+    if numbers.dtype.kind == "i" and n > 1:
+        own = numbers - numbers[:1]  # what all have in common cancels anyway
+        largest = max(-int(own.min()), int(own.max()))
+        if 4 * largest**2 * n < 2**53:  # then all sums are exact, in any order
+            return _exact_differences(own.astype(np.float64), divisor)
+    gaps, errors = np.zeros((k, k)), np.zeros((k, k))
+    for i in range(k - 1):
+        mean, error = _moments(numbers[i] - numbers[i + 1 :])
+        gaps[i, i + 1 :], errors[i, i + 1 :] = mean / divisor, error / divisor
+    return gaps - gaps.T, errors + errors.T
+
+
+def _exact_differences(numbers: Floats, divisor: float) -> tuple[Floats, Floats]:
+    """See `_differences`: by one product of matrices, for small whole numbers."""
+    n = numbers.shape[1]
+    sums, products = numbers.sum(axis=1), numbers @ numbers.T
+    squares = np.diagonal(products)
+    first = sums[:, np.newaxis] - sums
+    second = squares[:, np.newaxis] + squares - 2 * products
+    # equal to the last bit where a difference never varies: both are n^2 times its square
+    spread = np.maximum(n * second - np.square(first), 0.0)
+    return first / n / divisor, np.sqrt(spread / (n - 1)) / n / divisor
+
+
+def _moments(numbers: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Mean of each row and its standard error: 0, and the value itself, where it never varies."""
+    n = numbers.shape[1]
+    first = numbers[:, 0].astype(np.float64)
+    deviations = (numbers - numbers[:, :1]).astype(np.float64)
+    shift = deviations.mean(axis=1)
+    deviations -= shift[:, np.newaxis]
+    squares = np.square(deviations, out=deviations).sum(axis=1)
+    return first + shift, np.sqrt(squares / (max(n - 1, 1) * n))
+
+
+def _row_maxima(values: Floats, allowed: NDArray[np.bool_]) -> Floats:
+    """Largest of the allowed columns of each row that is not NaN; NaN without one."""
+    known = allowed & ~np.isnan(values)
+    largest = np.max(np.where(known, values, -math.inf), axis=1)
+    return np.where(known.any(axis=1), largest, math.nan)

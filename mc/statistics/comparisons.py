@@ -1,0 +1,238 @@
+"""One cell against another, replication by replication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc.statistics import intervals
+from mc.statistics.counts import Sums, cubes, joint_sums, pair_moments, skewness_of
+from mc.statistics.metrics import METRICS, Numbers, Stack, stacks
+from mc.statistics.tables import OF_METRIC, as_frame, interval_columns, with_estimate
+
+_SHARES: Final = ("less", "equal", "greater")
+
+COMPARISONS_SCHEMA: Final = pl.Schema(
+    {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": pl.String(), "n": pl.Int64()}
+    | dict.fromkeys(("mean_difference", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
+    | dict.fromkeys(("relative_change", "relative_low", "relative_high"), pl.Float64())
+    | {f"share_{name}{end}": pl.Float64() for name in _SHARES for end in ("", "_low", "_high")}
+    | {"variance_reduction": pl.Float64(), "note": pl.String()}
+)
+
+COMPARISONS_COLUMNS: Final[dict[str, tuple[str, str]]] = (
+    {
+        "cell": ("", "number of the cell"),
+        "baseline": ("", "number of the cell it is compared with"),
+        "metric": ("", "what is compared"),
+        "n": ("replications", "replications in which the metric is defined in both cells"),
+        "mean_difference": (OF_METRIC, "mean over replications of cell - baseline"),
+        "sd": (OF_METRIC, "standard deviation of the difference between replications"),
+        "mcse": (OF_METRIC, "Monte Carlo standard error of the mean difference: sd / sqrt(n)"),
+    }
+    | interval_columns(
+        "ci", OF_METRIC, "mean difference", "paired Student t; NULL where `note` says why"
+    )
+    | {"relative_change": ("", "mean of the cell over mean of the baseline, less 1")}
+    | interval_columns("relative", "", "relative change", "delta method, paired")
+    | {
+        f"share_{name}{end}": ("", f"{meaning}{text}")
+        for name, text in (
+            ("less", "replications in which the cell is below its baseline"),
+            ("equal", "replications in which both are equal"),
+            ("greater", "replications in which the cell is above its baseline"),
+        )
+        for end, meaning in (
+            ("", "share of "),
+            ("_low", "lower end of the 95 % interval of the share of "),
+            ("_high", "upper end of the 95 % interval of the share of "),
+        )
+    }
+    | {
+        "variance_reduction": (
+            "",
+            "how many times as many replications independent samples would need",
+        ),
+        "note": ("", "why the interval of the mean difference is missing, or not to be trusted"),
+    }
+)
+"""Unit and meaning of the columns of `COMPARISONS_SCHEMA`."""
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """What is kept of one metric in P pairs of cells; may be added.
+
+    Attributes
+    ----------
+    sums : Sums, shape (P, 6)
+        Of the numbers x of the cell and y of its baseline.
+    less, equal : ndarray of int64, shape (P,)
+        Replications in which the cell is below its baseline, and equal to it.
+    cubes : ndarray of object, shape (P,)
+        Sum of (x - y)**3, a whole number; of pairs with two divisors nothing.
+    left, right : ndarray of float64, shape (P,)
+        Divisors of x and y.
+    """
+
+    sums: Sums
+    less: NDArray[np.int64]
+    equal: NDArray[np.int64]
+    cubes: NDArray[Any]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+
+
+def count_pairs(one: Numbers, other: Numbers) -> PairCounts:
+    """Sum one metric over the pairs of P cells and P others, with the same replications.
+
+    Numbers over the same divisor are compared as integers, others as the doubles they give.
+    """
+    known = one.known & other.known
+    same = one.divisors == other.divisors
+    if same.all():
+        less, equal = one.numbers < other.numbers, one.numbers == other.numbers
+    else:
+        left, right = one.values, other.values
+        less = np.where(same[:, None], one.numbers < other.numbers, left < right)
+        equal = np.where(same[:, None], one.numbers == other.numbers, left == right)
+    return PairCounts(
+        joint_sums((one.numbers, other.numbers), known),
+        np.count_nonzero(less & known, axis=1),
+        np.count_nonzero(equal & known, axis=1),
+        cubes(one.numbers - other.numbers, known & same[:, np.newaxis]),
+        one.divisors,
+        other.divisors,
+    )
+
+
+def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
+    """Compare every cell with its baseline, replication by replication.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        `cell`, `replication` and the counters, in any order.
+    cells : polars.DataFrame
+        The table of cells; `baseline` is the cell to compare with. A cell that is its own
+        baseline is left out.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the schema of `COMPARISONS_SCHEMA`, a line for each metric. `n` counts the replications
+        that both cells have and in which the metric is defined in both; a difference is
+        ``cell - baseline``. `variance_reduction` is how many times as many replications
+        independent samples would need for the same interval; NULL where the difference never
+        varies.
+
+    Notes
+    -----
+    Paired t interval: Law, *Simulation Modeling and Analysis*, section 10.2.1; it needs neither
+    independent samples nor equal variances. The relative change is a ratio of two means, see
+    `intervals.ratio_of_means`. Shares: `intervals.share_interval`.
+    """
+    frames, places = [COMPARISONS_SCHEMA.to_frame()], [np.empty(0, np.int64)]
+    for stack, left, right in pairs(rows, cells):
+        found = []
+        for metric in METRICS.values():
+            taken = stack.numbers(metric)
+            found.append(comparison(count_pairs(taken.of(left), taken.of(right))))
+        numbers = stack.cells["cell"].to_numpy()
+        keys = {"cell": numbers[left], "baseline": numbers[right]}
+        frames.append(as_frame(COMPARISONS_SCHEMA, keys, found))
+        places.append(np.repeat(stack.places[left], len(METRICS)))
+    return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
+
+
+def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
+    """Columns of the comparisons of one metric, a value for each pair, NaN for NULL."""
+    n = counted.sums[:, 0].astype(np.int64)
+    mean, variance, apart = pair_moments(counted.sums, counted.left, counted.right)
+    _, x, y, xx, xy, yy = counted.sums.T
+    skewness = skewness_of(counted.sums[:, 0], x - y, xx - 2 * xy + yy, counted.cubes)
+    # the cubes of other differences are not kept: only whether these vary is known
+    unknown = np.where(variance > 0, 0.0, np.nan)
+    skewness = np.where(counted.left == counted.right, skewness, unknown)
+    judged = n, n - counted.equal, skewness
+    given = intervals.mean_given(*judged)
+    found = with_estimate(n, mean, variance, given)
+    found["mean_difference"] = found.pop("mean")
+    found["note"] = intervals.mean_notes(*judged)
+    found |= _relative(counted, given)
+    some = np.maximum(n, 1)
+    shares = (counted.less, counted.equal, n - counted.less - counted.equal)
+    for name, held in zip(_SHARES, shares, strict=True):
+        found[f"share_{name}"] = np.where(n > 0, held / some, np.nan)
+        low, high = intervals.share_interval(held, n)
+        found[f"share_{name}_low"], found[f"share_{name}_high"] = low, high
+    varies = variance > 0
+    reduction = np.divide(apart, variance, out=np.full(len(n), np.nan), where=varies)
+    return found | {"variance_reduction": reduction}
+
+
+def _relative(counted: PairCounts, given: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+    """Mean of x / left over mean of y / right, less 1, with its interval."""
+    lines = zip(counted.sums.tolist(), counted.left.tolist(), counted.right.tolist(), strict=True)
+    found = []
+    for (n, x, y, xx, xy, yy), d, e in lines:
+        scale = 1 if d == e else Fraction(e) / Fraction(d)
+        found.append(intervals.relative_change(n, x, y, xx, xy, yy, scale))
+    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
+    columns[1:, ~given] = np.nan
+    names = ("relative_change", "relative_low", "relative_high")
+    return dict(zip(names, columns, strict=True))
+
+
+def pairs(
+    rows: pl.DataFrame, cells: pl.DataFrame
+) -> Iterator[tuple[Stack, NDArray[np.int64], NDArray[np.int64]]]:
+    """Each cell and its baseline, as two places in a stack in which both have the same rows."""
+    alone = []
+    for stack in stacks(rows, cells):
+        numbers, baselines = (stack.cells[name].to_numpy() for name in ("cell", "baseline"))
+        left = np.flatnonzero(numbers != baselines)
+        right = np.minimum(np.searchsorted(numbers, baselines[left]), len(numbers) - 1)
+        alike = numbers[right] == baselines[left]
+        replications = stack.replications
+        alike &= np.all(replications[left] == replications[right], axis=1)
+        alone += stack.places[left[~alike]].tolist()
+        if alike.any():
+            yield stack, left[alike], right[alike]
+    by_cell = split(rows) if alone else {}
+    names = cells["cell"].to_list()
+    for place in alone:
+        both = [place, names.index(cells["baseline"][place])]
+        frames = align([by_cell.get(names[i], rows.clear()) for i in both])
+        stack = Stack(cells[both], np.array(both), pl.concat(frames))
+        yield stack, np.array([0]), np.array([1])
+
+
+def split(rows: pl.DataFrame) -> Mapping[int, pl.DataFrame]:
+    """Split the rows into cells; slices without a copy where they are sorted by cell."""
+    if not rows["cell"].is_sorted():
+        rows = rows.sort("cell")
+    runs = rows["cell"].rle().struct.unnest()
+    by_cell, start = {}, 0
+    for length, index in runs.select("len", "value").iter_rows():
+        by_cell[index] = rows.slice(start, length)
+        start += length
+    return by_cell
+
+
+def align(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Bring cells to the replications they have in common, in ascending order."""
+    ordered = [frame.sort("replication") for frame in frames]
+    replications = [frame["replication"] for frame in ordered]
+    if all(column.equals(replications[0]) for column in replications):
+        return ordered
+    common = reduce(np.intersect1d, [column.to_numpy() for column in replications])
+    wanted = pl.Series(common, dtype=replications[0].dtype).implode()
+    return [frame.filter(pl.col("replication").is_in(wanted)) for frame in ordered]

@@ -1,0 +1,333 @@
+"""Histograms and sums: all that is kept of rows, and all that a table is made of.
+
+Both are of whole numbers, hence exact. Those of two ranges of replications are added to give
+those of both, in any order, and nothing else is ever made of rows: so it makes no difference to
+any estimate whether rows are kept, or only these.
+
+Source: sufficient statistics that may be added are the habit of distributed estimation, as in
+Chan, Golub and LeVeque (1983); with integers no rounding has to be repaired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mc.statistics.metrics import Numbers
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often each value of one metric occurs, in K cells.
+
+    Attributes
+    ----------
+    values : ndarray of int64, shape (V,)
+        Cell after cell the different values, ascending; to be divided by the divisor.
+    counts : ndarray of int64, shape (V,)
+        In how many replications each occurs, >= 1.
+    offsets : ndarray of int64, shape (K + 1,)
+        Where each cell begins in `values`, and where the last ends.
+    divisors : ndarray of float64, shape (K,)
+        Positive.
+    """
+
+    values: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    divisors: NDArray[np.float64]
+
+    @property
+    def n(self) -> NDArray[np.int64]:
+        """In how many replications the metric is defined, shape (K,)."""
+        return self.sums(self.counts)
+
+    def sums(self, terms: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum the terms, one for each value, of every cell; modulo 2**64."""
+        upto = np.concatenate([[0], np.cumsum(terms)])
+        added: NDArray[np.int64] = upto[self.offsets[1:]] - upto[self.offsets[:-1]]
+        return added
+
+    def at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The value of rank 1, 2, ... n in ascending order, in every cell; 0 where n is 0.
+
+        Parameters
+        ----------
+        ranks : ndarray of int64, shape (K,)
+            Ranks beyond 1 .. n are taken as the nearest of these.
+        """
+        n = self.n
+        if self.values.size == 0:
+            return np.zeros(len(n), np.int64)
+        upto = np.cumsum(self.counts)
+        before = np.concatenate([[0], upto])[self.offsets[:-1]]
+        places = np.searchsorted(upto, before + np.clip(ranks, 1, np.maximum(n, 1)))
+        return np.where(n > 0, self.values[np.minimum(places, self.values.size - 1)], 0)
+
+    def cell(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Values and counts of one cell."""
+        own = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
+        return self.values[own], self.counts[own]
+
+
+def histogram(taken: Numbers) -> Histogram:
+    """Count the values of a metric.
+
+    Parameters
+    ----------
+    taken : Numbers
+        K cells with R rows each.
+    """
+    n_cells, n_rows = taken.numbers.shape
+    ordered = np.sort(np.where(taken.known, taken.numbers, np.iinfo(np.int64).max), axis=1)
+    n = np.count_nonzero(taken.known, axis=1)
+    fresh = np.arange(n_rows) < n[:, np.newaxis]
+    fresh[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    places = np.flatnonzero(fresh)
+    offsets = np.concatenate([[0], np.cumsum(np.count_nonzero(fresh, axis=1))])
+    ends = np.concatenate([places[1:], [0]])
+    last = offsets[1:][n > 0] - 1  # of each cell
+    ends[last] = (np.arange(n_cells) * n_rows + n)[n > 0]
+    return Histogram(ordered.ravel()[places], ends - places, offsets, taken.divisors)
+
+
+def from_pairs(
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    divisors: NDArray[np.float64],
+) -> Histogram:
+    """Make a histogram of many: counts of the same value in the same cell are added.
+
+    Parameters
+    ----------
+    cells, values, counts : ndarray of int64, shape (N,)
+        Place of the cell, 0 .. K - 1, value, and how often it occurs; in any order.
+    divisors : ndarray of float64, shape (K,)
+    """
+    order = np.lexsort((values, cells))
+    cells, values, counts = cells[order], values[order], counts[order]
+    fresh = np.ones(len(cells), np.bool_)
+    fresh[1:] = (cells[1:] != cells[:-1]) | (values[1:] != values[:-1])
+    starts = np.flatnonzero(fresh)
+    offsets = np.searchsorted(cells[starts], np.arange(len(divisors) + 1))
+    added = np.add.reduceat(counts, starts) if starts.size else counts
+    return Histogram(values[starts], added, offsets, divisors)
+
+
+# --- sums -----------------------------------------------------------------------------------
+
+Sums = NDArray[Any]
+"""Exact sums over replications, Python's integers, shape (K, columns): for m columns of numbers
+n, then the sum of each, then the sums of the products of two: 11, 12, .., 1m, 22, .., mm."""
+
+
+def n_sums(m: int) -> int:
+    """Columns of the `Sums` of m columns of numbers."""
+    return 1 + m + m * (m + 1) // 2
+
+
+def joint_sums(columns: Sequence[NDArray[np.int64]], known: NDArray[np.bool_]) -> Sums:
+    """Sum columns of numbers and their products.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray of int64, shape (K, R)
+        Anything where `known` is False.
+    known : ndarray of bool, shape (K, R)
+        Which rows count.
+    """
+    n_cells, n_rows = known.shape
+    n = np.count_nonzero(known, axis=1).astype(object)
+    if n_rows == 0:
+        return np.zeros((n_cells, n_sums(len(columns))), object)
+    everywhere = bool(known.all())
+    shifts, moved, largest = [], [], []
+    for column in columns:
+        # Numbers near 0: their products fit into 64 bits, nearly always.
+        shift = column[:, 0] if everywhere else np.where(known[:, 0], column[:, 0], 0)
+        near = column - shift[:, np.newaxis]
+        if not everywhere:
+            near = np.where(known, near, 0)
+        shifts.append(shift.astype(object))
+        largest.append(max(int(near.max()), -int(near.min())))
+        moved.append(near)
+    sums = [
+        near.sum(axis=1).astype(object)
+        if most * n_rows < 2**63
+        else near.astype(object).sum(axis=1)
+        for near, most in zip(moved, largest, strict=True)
+    ]
+    pairs = list(combinations_with_replacement(range(len(columns)), 2))
+    products = []
+    for i, j in pairs:
+        if largest[i] * largest[j] * n_rows < 2**63:
+            product = np.einsum("kr,kr->k", moved[i], moved[j]).astype(object)
+        else:  # 64 bits would wrap around without a word
+            product = (moved[i].astype(object) * moved[j].astype(object)).sum(axis=1)
+        a, b = shifts[i], shifts[j]
+        products.append(product + a * sums[j] + b * sums[i] + n * a * b)
+    firsts = [total + n * shift for total, shift in zip(sums, shifts, strict=True)]
+    return np.stack([n, *firsts, *products], axis=1)
+
+
+def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
+    """Sum the cubes of each row exactly, shape (K,), Python's integers.
+
+    Parameters
+    ----------
+    numbers : ndarray of int64, shape (K, R)
+        Anything where `known` is False.
+    known : ndarray of bool, shape (K, R)
+    """
+    some = numbers if known.all() else np.where(known, numbers, 0)
+    largest = max(int(some.max(initial=0)), -int(some.min(initial=0)))
+    if largest**3 * some.shape[1] < 2**63:
+        return np.asarray(np.einsum("kr,kr,kr->k", some, some, some), object)
+    if largest < 2**31 and largest * some.shape[1] < 2**32:
+        # the square in two halves: each product with 32 bits less
+        square = some * some
+        high, low = square >> 31, square & (2**31 - 1)
+        upper, lower = (np.einsum("kr,kr->k", some, half).astype(object) for half in (high, low))
+        return np.asarray(upper * 2**31 + lower, object)
+    return np.asarray((some.astype(object) ** 3).sum(axis=1), object)
+
+
+# --- moments --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and spread of K cells; NaN where there are too few values.
+
+    Attributes
+    ----------
+    n : ndarray of int64, shape (K,)
+    mean, variance : ndarray of float64, shape (K,)
+        Each rounded once.
+    skewness : ndarray of float64, shape (K,)
+        m3 / m2**1.5 of the central moments; NaN where there is no spread.
+    fourth : ndarray of float64, shape (K,)
+        The central moment m4.
+    """
+
+    n: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    skewness: NDArray[np.float64]
+    fourth: NDArray[np.float64]
+
+
+def moments(counted: Histogram) -> Moments:
+    """Moments of a metric in K cells.
+
+    Notes
+    -----
+    Mean and variance are quotients of exact integers. The higher moments are sums of doubles, in
+    ascending order of the values, so they do not depend on the order of rows either.
+    """
+    n = counted.n
+    shift = counted.at((n + 1) // 2)
+    cells = np.repeat(np.arange(len(n)), np.diff(counted.offsets))
+    near = counted.values - shift[cells]
+    largest = max(int(near.max(initial=0)), -int(near.min(initial=0)))
+    if largest * largest * int(n.max(initial=0)) < 2**63:
+        s1 = counted.sums(counted.counts * near).astype(object)
+        s2 = counted.sums(counted.counts * near * near).astype(object)
+    else:
+        s1, s2 = np.zeros(len(n), object), np.zeros(len(n), object)
+        far = near.astype(object)
+        np.add.at(s1, cells, counted.counts * far)
+        np.add.at(s2, cells, counted.counts * far * far)
+    mean, variance = np.full(len(n), math.nan), np.full(len(n), math.nan)
+    lines = zip(*(x.tolist() for x in (n, s1, s2, shift, counted.divisors)), strict=True)
+    for k, (m, a, b, origin, divisor) in enumerate(lines):
+        # a quotient of Python's integers is the double nearest to it
+        p, q = (1, 1) if divisor == 1.0 else divisor.as_integer_ratio()
+        if m > 0:
+            mean[k] = (m * origin + a) * q / (m * p)
+        if m > 1:
+            variance[k] = (m * b - a * a) * q * q / (m * (m - 1) * p * p)
+    some = np.maximum(n, 1)
+    centred = near - (s1.astype(np.float64) / some)[cells]
+    m2, m3, m4 = (
+        np.bincount(cells, counted.counts * centred**p, minlength=len(n)) / some for p in (2, 3, 4)
+    )
+    spread = (variance > 0) & (m2 > 0)
+    return Moments(
+        n=n,
+        mean=mean,
+        variance=variance,
+        skewness=np.where(spread, m3 / np.where(spread, m2, 1.0) ** 1.5, math.nan),
+        fourth=m4 / counted.divisors**4,
+    )
+
+
+def pair_moments(
+    sums: Sums, left: NDArray[np.float64], right: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of ``x / left - y / right``, and the sum of the variances of both.
+
+    Parameters
+    ----------
+    sums : Sums, shape (K, 6)
+        Of the columns x, y.
+    left, right : ndarray of float64, shape (K,)
+        Divisors.
+
+    Returns
+    -------
+    mean, variance, apart : ndarray of float64, shape (K,)
+        NaN where there are too few replications; each rounded once.
+    """
+    found = np.full((3, len(left)), math.nan)
+    lines = zip(sums.tolist(), left.tolist(), right.tolist(), strict=True)
+    for k, (line, d, e) in enumerate(lines):
+        if d == e == 1.0:
+            a = b = c = 1
+        else:  # x / d - y / e = (a x - b y) / c in whole numbers
+            (p, q), (r, s) = d.as_integer_ratio(), e.as_integer_ratio()
+            a, b, c = q * r, s * p, p * r
+        n, x, y, xx, xy, yy = line
+        found[:, k] = pair_moments_of(n, x, y, xx, xy, yy, a, b, c)
+    return found[0], found[1], found[2]
+
+
+def pair_moments_of(
+    n: int, x: int, y: int, xx: int, xy: int, yy: int, a: int, b: int, c: int
+) -> tuple[float, float, float]:
+    """The same of ``(a x - b y) / c`` for one pair and its sums."""
+    if n == 0:
+        return math.nan, math.nan, math.nan
+    mean = (a * x - b * y) / (n * c)  # a quotient of Python's integers is the double nearest to it
+    if n == 1:
+        return mean, math.nan, math.nan
+    one, other = a * a * (n * xx - x * x), b * b * (n * yy - y * y)
+    below = n * (n - 1) * c * c
+    variance = (one + other - 2 * a * b * (n * xy - x * y)) / below
+    return mean, variance, (one + other) / below
+
+
+def skewness_of(
+    n: NDArray[Any], d: NDArray[Any], dd: NDArray[Any], ddd: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Skewness of K samples; NaN where there is no spread.
+
+    Parameters
+    ----------
+    n, d, dd, ddd : ndarray of object, shape (K,)
+        How many numbers, and the sums of them, of their squares and of their cubes.
+    """
+    # n**2 m2 and n**3 m3 of the central moments, in whole numbers of any size
+    second = n * dd - d * d
+    third = n * n * ddd - 3 * n * d * dd + 2 * d * d * d
+    spread = np.array(second > 0, np.bool_)
+    square = (third * third / np.where(spread, second, 1) ** 3).astype(np.float64)
+    signs = np.where(third < 0, -1.0, 1.0)
+    return np.where(spread, signs * np.sqrt(square), math.nan)

@@ -1,0 +1,223 @@
+"""What can be estimated from a row: the counters, and the ratios computed from them.
+
+Every metric is a whole number over a divisor that is constant in a cell. So sums are exact, and
+do not depend on the order in which, or the parts by which, they are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc.model import COUNTERS, MEANINGS, RATIOS
+
+RATIO_STEPS: Final = 10**6
+"""A ratio of two counters is rounded to this part of a unit, halves to even, and so is a whole
+number, too: of at most 2**31 units, as no ratio of the model is larger. The mean is off by half of
+that at most, and by far less where the ratio varies: errors of the rounding cancel out."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a replication.
+
+    Attributes
+    ----------
+    name, unit, meaning : str
+        As columns, tables and help print them; the unit of a pure number is empty.
+    counter : str
+        The counter it is, or the numerator of the ratio.
+    per : str, polars.Expr or None
+        Denominator of a ratio: another counter, or an expression over the cell's parameters,
+        hence constant in a cell. None for a counter.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    counter: str
+    per: str | pl.Expr | None = None
+
+
+# 64 bits: start and length of the window may each fill 32
+_START: Final = pl.col("fault_start").cast(pl.Int64)
+N_WINDOW_ROUNDS: Final = pl.max_horizontal(
+    pl.min_horizontal(_START + pl.col("fault_rounds").cast(pl.Int64), pl.col("rounds")) - _START,
+    pl.lit(0, pl.Int64),
+)
+"""Rounds of the fault window that lie inside the run."""
+
+RATE_PER_ROUND: Final = pl.col("arrivals_per_second") / pl.col("rounds_per_second")
+
+_RATIOS: Final[dict[str, tuple[str, str | pl.Expr]]] = {  # numerator, denominator
+    "multiplier": ("calls", "requests"),
+    "window_rate": ("window_calls", N_WINDOW_ROUNDS),
+    "times_usual": ("window_calls", N_WINDOW_ROUNDS * RATE_PER_ROUND),
+    "wait_mean": ("wait_total", "successful"),
+}
+
+METRICS: Final[dict[str, Metric]] = {
+    name: Metric(name, *MEANINGS[name], counter=name) for name in COUNTERS
+} | {name: Metric(name, *MEANINGS[name], *_RATIOS[name]) for name in RATIOS}
+"""Every number that is summarised, compared and put to claims: the counters, then the ratios."""
+
+
+def with_ratios(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
+    """Append the ratios of `METRICS` to the rows.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        `cell`, `replication` and the counters.
+    cells : polars.DataFrame
+        The table of cells: `cell` and the parameters.
+
+    Returns
+    -------
+    polars.DataFrame
+        The rows in their order, with a float column for each ratio, not rounded to `RATIO_STEPS`;
+        NULL where undefined.
+    """
+    ratios = [metric for metric in METRICS.values() if metric.per is not None]
+    constant = {m.name: m.per for m in ratios if not isinstance(m.per, str)}
+    per_cell = cells.select("cell", **constant)
+    joined = rows.join(per_cell, on="cell", how="left", maintain_order="left")
+    columns = []
+    for metric in ratios:
+        per = metric.per if isinstance(metric.per, str) else metric.name
+        values, known = _divide(joined[metric.counter], joined[per])
+        columns.append(pl.Series(metric.name, values).set(pl.Series(~known), None))
+    return rows.with_columns(columns)
+
+
+def _divide(counter: pl.Series, per: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Divide row by row; the second array is False where the ratio is undefined."""
+    numbers, counted = _values(counter)
+    divisors, defined = _values(per)
+    known = counted & defined & (divisors > 0)
+    # polars multiplies by the reciprocal of a constant: 289 / 100 would not be 2.89
+    return np.divide(numbers, divisors, out=np.zeros(len(known)), where=known), known
+
+
+def _values(column: pl.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Give the values, 0 where they are NULL, and where they are not.
+
+    Without a NULL no expression of polars is needed: each takes as long as a mean of 10,000.
+    """
+    if column.null_count() == 0:
+        return column.to_numpy(), np.ones(len(column), np.bool_)
+    return column.fill_null(0).to_numpy(), column.is_not_null().to_numpy()
+
+
+# --- many cells at once ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The values ``numbers / divisor`` of one metric in K cells with R rows each.
+
+    Attributes
+    ----------
+    numbers : ndarray of int64, shape (K, R)
+        Anything where `known` is False.
+    known : ndarray of bool, shape (K, R)
+        False where the metric is NULL.
+    divisors : ndarray of float64, shape (K,)
+        Positive; 1 for a counter.
+    """
+
+    numbers: NDArray[np.int64]
+    known: NDArray[np.bool_]
+    divisors: NDArray[np.float64]
+
+    def of(self, cells: NDArray[np.int64]) -> Numbers:
+        """Those of some of the cells."""
+        return Numbers(self.numbers[cells], self.known[cells], self.divisors[cells])
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values themselves."""
+        return self.numbers / self.divisors[:, np.newaxis]
+
+
+def divisors_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
+    """The divisor of a metric in each of K cells; 0 where it is undefined, shape (K,)."""
+    if metric.per is None:
+        return np.ones(cells.height)
+    if isinstance(metric.per, str):
+        return np.full(cells.height, float(RATIO_STEPS))
+    return cells.select(metric.per.cast(pl.Float64).fill_null(0.0)).to_series().to_numpy()
+
+
+@dataclass(frozen=True)
+class Stack:
+    """K cells with R rows each: what is done with one can be done with all of them at once.
+
+    Attributes
+    ----------
+    cells : polars.DataFrame, height K
+        Their lines in the table of cells.
+    places : ndarray of int64, shape (K,)
+        Where in the table these stand.
+    rows : polars.DataFrame, height K * R
+        Their rows, sorted by replication in each cell.
+    """
+
+    cells: pl.DataFrame
+    places: NDArray[np.int64]
+    rows: pl.DataFrame
+
+    @property
+    def replications(self) -> NDArray[np.int64]:
+        """The replication of each row, shape (K, R)."""
+        return self.rows["replication"].to_numpy().reshape(self.cells.height, -1)
+
+    def column(self, counter: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """A counter, and where it is known; both of shape (K, R)."""
+        n = self.cells.height
+        shape = n, self.rows.height // n
+        values, known = _values(self.rows[counter])
+        return values.astype(np.int64, copy=False).reshape(shape), known.reshape(shape)
+
+    def numbers(self, metric: Metric) -> Numbers:
+        """Take the values of a metric."""
+        numbers, known = self.column(metric.counter)
+        divisors = divisors_of(metric, self.cells)
+        if isinstance(metric.per, str):
+            per, defined = self.column(metric.per)
+            known = known & defined & (per > 0)
+            quotients = np.divide(numbers, per, out=np.zeros(known.shape), where=known)
+            numbers = np.rint(quotients * RATIO_STEPS).astype(np.int64)
+        defined_in = divisors > 0
+        return Numbers(
+            numbers,
+            known & defined_in[:, np.newaxis],
+            np.where(defined_in, divisors, 1.0),
+        )
+
+
+def stacks(rows: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Stack]:
+    """Gather the cells that have the same number of rows, none included.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        `cell`, `replication` and the counters, in any order (sorted by cell is fastest).
+    cells : polars.DataFrame
+        The table of cells; rows of other cells are left out.
+    """
+    rows = rows.sort("cell", "replication")
+    lengths = rows["cell"].rle().struct.unnest().select("len", cell="value")
+    table = cells.with_row_index("place").sort("cell").join(lengths, on="cell", how="left")
+    table = table.with_columns(pl.col("len").fill_null(0)).sort("cell")
+    for (length,), lines in table.group_by("len", maintain_order=True):
+        taken = rows
+        if lines.height * int(length) != rows.height:
+            taken = rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
+        places = lines["place"].to_numpy().astype(np.int64)
+        yield Stack(lines.drop("place", "len"), places, taken)

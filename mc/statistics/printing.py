@@ -1,0 +1,91 @@
+"""Numbers as text: no more digits than the error supports."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Final
+
+MISSING: Final = "-"
+"""Printed for a number that is undefined."""
+
+_WIDE: Final = Context(prec=1100)  # no double has more digits than this
+_N_DIGITS_ALONE: Final = 4  # of an estimate without an error
+
+
+def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, str]:
+    """Cut an estimate to the digits that its error supports.
+
+    Parameters
+    ----------
+    mean : float or None
+        The estimate; None where it is undefined.
+    half_width : float or None
+        Half the length of its interval; None where there is none (a single replication).
+
+    Returns
+    -------
+    estimate, error : str
+        The error with two significant digits, the estimate to the same place. Without an error
+        (none, or 0): a whole number as it is, another with at least four significant digits,
+        and an empty or zero error.
+
+    Examples
+    --------
+    >>> format_estimate(4523.3172, 1.2345), format_estimate(96.0, None)
+    (('4523.3', '1.2'), ('96', ''))
+    """
+    if mean is None:
+        return MISSING, ""
+    if not half_width:
+        error = "" if half_width is None else "0"
+        if mean.is_integer():
+            return str(int(mean)), error
+        before = math.floor(math.log10(abs(mean))) + 1
+        return _unsigned_zero(f"{mean:.{max(0, _N_DIGITS_ALONE - before)}f}"), error
+    # the exponent after rounding: 0.0996 is 0.10, not 0.100
+    exponent = int(f"{half_width:.1e}".partition("e")[2])
+    unit = Decimal(1).scaleb(exponent - 1)
+    text, error = (
+        f"{Decimal(number).quantize(unit, context=_WIDE):f}" for number in (mean, half_width)
+    )
+    return _unsigned_zero(text), error
+
+
+def placed(percentile: float) -> str:
+    """Say where among the seeds a published figure lies.
+
+    Parameters
+    ----------
+    percentile : float
+        Percentage of replications below it, those equal to it counted half.
+
+    Returns
+    -------
+    str
+        For example ``lower than 99.5 % of seeds``.
+    """
+    if percentile == 50:
+        return "in the middle of the seeds"
+    if percentile < 50:
+        return f"lower than {_percent(100 - percentile)} of seeds"
+    return f"higher than {_percent(percentile)} of seeds"
+
+
+def _percent(share: float) -> str:
+    """A percentage that is 100 only where nothing is left."""
+    return f"{share:.1f} %" if share == 100 or share < 99.95 else "more than 99.9 %"
+
+
+def to_fixed(number: float, decimals: int) -> str:
+    """Print a number with that many decimals as JavaScript's `toFixed`, halves away from zero.
+
+    The exact binary value is rounded: 1.005 is a little less than its decimal, hence '1.00'.
+    """
+    unit = Decimal(1).scaleb(-decimals)
+    return f"{Decimal(number).quantize(unit, ROUND_HALF_UP, _WIDE):f}"
+
+
+def _unsigned_zero(text: str) -> str:
+    """Drop the sign of a number whose digits are all zero."""
+    return text.removeprefix("-") if float(text) == 0 else text

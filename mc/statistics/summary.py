@@ -1,0 +1,408 @@
+"""One number of one cell: mean, spread, quantiles, each with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc.statistics import control, intervals
+from mc.statistics.counts import Histogram, Moments, Sums, histogram, joint_sums, moments
+from mc.statistics.metrics import (
+    METRICS,
+    N_WINDOW_ROUNDS,
+    RATE_PER_ROUND,
+    Metric,
+    Stack,
+    stacks,
+)
+from mc.statistics.printing import to_fixed
+from mc.statistics.tables import (
+    OF_METRIC,
+    OF_SHARE,
+    as_frame,
+    interval_columns,
+    with_estimate,
+)
+
+if TYPE_CHECKING:
+    from mc.experiment import Published
+
+QUANTILES: Final = {
+    "p05": Fraction(1, 20),
+    "p25": Fraction(1, 4),
+    "median": Fraction(1, 2),
+    "p75": Fraction(3, 4),
+    "p95": Fraction(19, 20),
+}
+
+RELATIVE_WANTED: Final = 0.01
+"""`n_needed` is for a half-width of this share of the mean."""
+
+TRAFFIC: Final = ("requests", "window_requests")
+"""Their expectations are known: they control the other metrics."""
+
+
+def _ends(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"
+
+
+_FLOATS: Final = (
+    *("mean", "sd", "mcse", "ci_low", "ci_high", "sd_low", "sd_high", "min"),
+    *(column for name in QUANTILES for column in _ends(name)),
+    *("max", *_ends("share_zero")),
+    *("adjusted_mean", "adjusted_mcse", "adjusted_low", "adjusted_high", "adjusted_reduction"),
+    *_ends("ratio_of_means"),
+)
+
+SUMMARY_SCHEMA: Final = pl.Schema(
+    {"cell": pl.Int32(), "metric": pl.String(), "n": pl.Int64()}
+    | dict.fromkeys(_FLOATS, pl.Float64())
+    | {"n_needed": pl.Int64(), "note": pl.String()}
+    | dict.fromkeys(("published", "published_percentile", "published_tail"), pl.Float64())
+)
+
+_ORDER: Final = "order statistics, exact"
+
+SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
+    {
+        "cell": ("", "number of the cell"),
+        "metric": ("", "what is summarised"),
+        "n": ("replications", "replications in which the metric is defined; all else is of these"),
+        "mean": (OF_METRIC, "mean over replications"),
+        "sd": (OF_METRIC, "standard deviation between replications"),
+        "mcse": (OF_METRIC, "Monte Carlo standard error of the mean: sd / sqrt(n)"),
+    }
+    | interval_columns("ci", OF_METRIC, "mean", "Student t; NULL where `note` says why")
+    | interval_columns("sd", OF_METRIC, "standard deviation", "delta method, logarithmic")
+    | {"min": (OF_METRIC, "smallest value")}
+    | {
+        column: entry
+        for name, share in QUANTILES.items()
+        for column, entry in (
+            {
+                name: (
+                    OF_METRIC,
+                    f"smallest value that {float(share):.0%} of the replications reach at most",
+                )
+            }
+            | interval_columns(name, OF_METRIC, f"{float(share):.0%} quantile", _ORDER)
+        ).items()
+    }
+    | {
+        "max": (OF_METRIC, "largest value"),
+        "share_zero": ("", "share of replications in which the metric is 0"),
+    }
+    | interval_columns("share_zero", "", "share", OF_SHARE)
+    | {
+        "adjusted_mean": (
+            OF_METRIC,
+            "mean with traffic as control variate (its expectation is known); NULL where that "
+            "does not help, and where the metric is undefined in some replications",
+        ),
+        "adjusted_mcse": (OF_METRIC, "standard error of the adjusted mean"),
+    }
+    | interval_columns("adjusted", OF_METRIC, "adjusted mean", "regression")
+    | {
+        "adjusted_reduction": ("", "variance of the mean over that of the adjusted mean"),
+        "ratio_of_means": (
+            OF_METRIC,
+            "of a ratio of counters: mean numerator over mean denominator, another number than "
+            "the mean of the ratios",
+        ),
+    }
+    | interval_columns("ratio_of_means", OF_METRIC, "ratio of means", "delta method")
+    | {
+        "n_needed": (
+            "replications",
+            f"about as many give the mean a half-width of {RELATIVE_WANTED:.0%} of itself",
+        ),
+        "note": ("", "why the interval of the mean is missing, or not to be trusted"),
+        "published": (OF_METRIC, "published figure"),
+        "published_percentile": (
+            "%",
+            "replications below the published figure, those equal to it as printed counted half",
+        ),
+        "published_tail": (
+            "",
+            "twice the share of replications that lie at least as far to its side: two-sided tail",
+        ),
+    }
+)
+"""Unit and meaning of the columns of `SUMMARY_SCHEMA`."""
+
+
+@dataclass(frozen=True)
+class MetricCounts:
+    """What is kept of one metric in K cells; may be added.
+
+    Attributes
+    ----------
+    histogram : Histogram
+        Of its values.
+    traffic : Sums, shape (K, 10)
+        Of its numbers y, and the counters of `TRAFFIC`.
+    ratio : Sums, shape (K, 6), or None
+        Of numerator and denominator, where both are counters.
+    """
+
+    histogram: Histogram
+    traffic: Sums
+    ratio: Sums | None
+
+
+def count_metric(stack: Stack, metric: Metric) -> MetricCounts:
+    """Count and sum one metric over the rows of a stack."""
+    taken = stack.numbers(metric)
+    traffic = [stack.column(name)[0] for name in TRAFFIC]
+    ratio = None
+    if isinstance(metric.per, str):
+        both = stack.column(metric.counter)[0], stack.column(metric.per)[0]
+        ratio = joint_sums(both, taken.known)
+    return MetricCounts(histogram(taken), joint_sums((taken.numbers, *traffic), taken.known), ratio)
+
+
+def summarise(
+    rows: pl.DataFrame,
+    cells: pl.DataFrame,
+    published: Sequence[Published] = (),
+    *,
+    controlled: bool = True,
+) -> pl.DataFrame:
+    """Summarise every metric of every cell.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        `cell`, `replication` and the counters, in any order (sorted by cell is fastest).
+    cells : polars.DataFrame
+        The table of cells; a cell without rows is summarised with n = 0.
+    published : sequence of Published
+        Figures to be placed in the distributions, at most one for a cell and metric.
+    controlled : bool
+        Whether traffic has the expectation of its parameters, and may be a control variate. The
+        lesson's generator does not promise that.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the schema of `SUMMARY_SCHEMA`, cells in the order of `cells`, metrics in the order
+        of `METRICS`. `n` counts the replications in which the metric is defined, and everything
+        is estimated from these: with `drain`, those that drained. With n = 1 there is no spread
+        and no interval.
+
+    Notes
+    -----
+    The mean of a ratio is the mean over replications of the ratio, not the ratio of two means.
+    Quantiles invert the empirical distribution function (definition 1 of Hyndman and Fan 1996):
+    each is a value that occurred, so a count stays a whole number. Intervals: see `intervals` and
+    `control`.
+
+    `published_percentile` is the mid-percentile ``100 (#{x < v} + #{x <= v}) / 2n`` of the
+    figure v. If v was printed with d decimals, each x is first rounded to d decimals.
+    """
+    frames, places = [SUMMARY_SCHEMA.to_frame()], [np.empty(0, np.int64)]
+    for stack in stacks(rows, cells):
+
+        def counted(metric: Metric, stack: Stack = stack) -> MetricCounts:
+            return count_metric(stack, metric)
+
+        frames.append(summary(stack.cells, counted, published, controlled=controlled))
+        places.append(np.repeat(stack.places, len(METRICS)))
+    return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
+
+
+def summary(
+    cells: pl.DataFrame,
+    counted: Callable[[Metric], MetricCounts],
+    published: Sequence[Published] = (),
+    *,
+    controlled: bool = True,
+) -> pl.DataFrame:
+    """Summarise what was counted in K cells.
+
+    Parameters
+    ----------
+    cells : polars.DataFrame, height K
+        Their lines in the table of cells.
+    counted : callable
+        Gives the counts of a metric.
+    published, controlled
+        See `summarise`.
+    """
+    expected = _expected_traffic(cells) if controlled else None
+    n_rows = counted(METRICS[TRAFFIC[0]]).histogram.n  # never undefined
+    found = []
+    for metric in METRICS.values():
+        counts = counted(metric)
+        columns = _estimates(metric, counts, expected, n_rows)
+        figures = {f.cell: f for f in published if f.metric == metric.name}
+        found.append(columns | _published(cells["cell"].to_list(), counts.histogram, figures))
+    return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, found)
+
+
+def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
+    """Expectation of the counters of `TRAFFIC` in each cell: Poisson arrivals in every round."""
+    lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).iter_rows()
+    return [(Fraction(rate) * rounds, Fraction(rate) * window) for rounds, window, rate in lines]
+
+
+def _estimates(
+    metric: Metric,
+    counts: MetricCounts,
+    expected: Sequence[tuple[Fraction, Fraction]] | None,
+    n_rows: NDArray[np.int64],
+) -> dict[str, NDArray[Any]]:
+    """Columns of the summary of one metric, K values each, NaN for NULL."""
+    counted = counts.histogram
+    found_moments = moments(counted)
+    n = found_moments.n
+    judged = n, n - _n_zero(counted), found_moments.skewness
+    given = intervals.mean_given(*judged)
+    found = with_estimate(n, found_moments.mean, found_moments.variance, given)
+    found["note"] = intervals.mean_notes(*judged)
+    found |= _order_statistics(counted, n)
+    found |= _shares_of_zero(counted, n)
+    found |= _spread(found["sd"], found_moments)
+    half_width = intervals.t_half_width(n, found["mcse"])
+    wanted = RELATIVE_WANTED * np.abs(found["mean"])
+    found["n_needed"] = intervals.replications_needed(n, half_width, wanted)
+    # where a metric is undefined the traffic may be unlike: what is left has another expectation
+    found |= _adjusted(metric, counts, expected, np.flatnonzero(given & (n == n_rows)))
+    return found | _ratio_of_means(counts, given)
+
+
+def _order_statistics(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """Smallest, largest, and the quantiles with their exact intervals."""
+
+    def values(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+        inside = (ranks >= 1) & (ranks <= n)
+        return np.where(inside, counted.at(ranks) / counted.divisors, math.nan)
+
+    found = {"min": values(np.minimum(n, 1)), "max": values(n)}
+    for name, p in QUANTILES.items():
+        found[name] = values(-(-n * p.numerator // p.denominator))
+        ranks = {m: intervals.quantile_ranks(m, p) or (0, 0) for m in set(n.tolist())}
+        for end, suffix in enumerate(("low", "high")):
+            found[f"{name}_{suffix}"] = values(np.array([ranks[m][end] for m in n.tolist()]))
+    return found
+
+
+def _n_zero(counted: Histogram) -> NDArray[np.int64]:
+    return counted.sums(np.where(counted.values == 0, counted.counts, 0))
+
+
+def _shares_of_zero(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    n_zero = _n_zero(counted)
+    low, high = intervals.share_interval(n_zero, n)
+    share = np.where(n > 0, n_zero / np.maximum(n, 1), math.nan)
+    return dict(zip(_ends("share_zero"), (share, low, high), strict=True))
+
+
+def _spread(sd: NDArray[np.float64], found: Moments) -> dict[str, NDArray[np.float64]]:
+    low, high = intervals.sd_interval(found.n, sd, found.fourth)
+    return {"sd_low": low, "sd_high": high}
+
+
+def _adjusted(
+    metric: Metric,
+    counts: MetricCounts,
+    expected: Sequence[tuple[Fraction, Fraction]] | None,
+    given: NDArray[np.int64],
+) -> dict[str, NDArray[np.float64]]:
+    """Adjusted means of those cells whose plain mean has an interval."""
+    names = ("mean", "mcse", "low", "high", "reduction")
+    columns = {f"adjusted_{name}": np.full(len(counts.traffic), math.nan) for name in names}
+    if expected is None or metric.name in TRAFFIC:
+        return columns
+    enough = counts.traffic[given, 0] >= intervals.MIN_REPLICATIONS
+    chosen = given[enough.astype(np.bool_)]  # each takes 30 us
+    if chosen.size:
+        sums = dict(zip(control.SUMS, counts.traffic[chosen].T.tolist(), strict=True))
+        requests, in_window = zip(*(expected[k] for k in chosen.tolist()), strict=True)
+        divisors = counts.histogram.divisors[chosen].tolist()
+        found = control.adjusted_means(sums, requests, in_window, divisors)
+        for name in names:
+            columns[f"adjusted_{name}"][chosen] = found[name]
+    return columns
+
+
+def _ratio_of_means(
+    counts: MetricCounts, given: NDArray[np.bool_]
+) -> dict[str, NDArray[np.float64]]:
+    names = _ends("ratio_of_means")
+    if counts.ratio is None:
+        return {name: np.full(len(counts.traffic), math.nan) for name in names}
+    found = [intervals.ratio_of_means(*line) for line in counts.ratio.tolist()]
+    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
+    columns[1:, ~given] = math.nan
+    return dict(zip(names, columns, strict=True))
+
+
+# --- published figures ----------------------------------------------------------------------
+
+
+def _published(
+    numbers: Sequence[int], counted: Histogram, figures: dict[int, Published]
+) -> dict[str, NDArray[np.float64]]:
+    """Columns about the published figures of one metric."""
+    names = ("published", "published_percentile", "published_tail")
+    found = {name: np.full(len(numbers), math.nan) for name in names}
+    for k, number in enumerate(numbers):
+        if number not in figures:
+            continue
+        figure = figures[number]
+        values, counts = counted.cell(k)
+        below, up_to = place(values / counted.divisors[k], counts, figure.value, figure.decimals)
+        n = int(counts.sum())
+        found["published"][k] = figure.value
+        if n:
+            found["published_percentile"][k] = 100 * (below + up_to) / (2 * n)
+            found["published_tail"][k] = min(1.0, 2 * min(up_to, n - below) / n)
+    return found
+
+
+def place(
+    values: NDArray[np.float64], counts: NDArray[np.int64], figure: float, decimals: int | None
+) -> tuple[int, int]:
+    """Count the replications below a printed figure, and those at most as large.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (V,)
+        Different values, ascending.
+    counts : ndarray of int64, shape (V,)
+        How often each occurs.
+    figure : float
+        The figure v, >= 0.
+    decimals : int or None
+        Digits after its point; None compares v as it is.
+
+    Notes
+    -----
+    A value is rounded to the nearest figure of that many decimals, judged by its exact binary
+    value, halves upwards: as `Number.prototype.toFixed` prints (ECMA-262). So x is below the
+    figure iff x < v - h, and at most the figure iff x < v + h, where h is half a unit of the last
+    decimal; these bounds are taken as rationals, and no value is rounded at all.
+    """
+    if decimals is None:
+        low, high = figure, math.nextafter(figure, math.inf)
+    else:
+        printed = Fraction(to_fixed(figure, decimals))
+        half = Fraction(1, 2 * 10**decimals)
+        low, high = _at_least(printed - half), _at_least(printed + half)
+    upto = np.concatenate([[0], np.cumsum(counts)])
+    below, up_to = upto[np.searchsorted(values, [low, high])]
+    return int(below), int(up_to)
+
+
+def _at_least(bound: Fraction) -> float:
+    """Find the smallest double that is not below the bound."""
+    nearest = float(bound)
+    return nearest if Fraction(nearest) >= bound else math.nextafter(nearest, math.inf)

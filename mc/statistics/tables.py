@@ -1,0 +1,68 @@
+"""What the tables of estimates have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc.statistics import intervals
+from mc.statistics.metrics import METRICS
+
+OF_METRIC: Final = "of the metric"
+OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITHER} hold or fail"
+
+
+def interval_columns(
+    name: str, unit: str, of: str, method: str, suffixes: tuple[str, str] = ("low", "high")
+) -> dict[str, tuple[str, str]]:
+    """Unit and meaning of the two ends of a 95 % interval."""
+    return {
+        f"{name}_{suffix}": (unit, f"{which} end of the 95 % interval of the {of}: {method}")
+        for suffix, which in zip(suffixes, ("lower", "upper"), strict=True)
+    }
+
+
+def with_estimate(
+    n: NDArray[np.int64],
+    mean: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    given: NDArray[np.bool_],
+) -> dict[str, NDArray[Any]]:
+    """Columns of an estimate of a mean; NaN where there are too few values.
+
+    There is an interval only where it is given: see `intervals.mean_given`.
+
+    Notes
+    -----
+    Student's t interval with n - 1 degrees of freedom, for a mean over independent
+    replications: Law, *Simulation Modeling and Analysis*, section 4.5. `mcse` is the Monte Carlo
+    standard error sd / sqrt(n): Morris, White and Crowther (2019), table 6.
+    """
+    sd = np.sqrt(variance)
+    mcse = sd / np.sqrt(np.maximum(n, 1))
+    half_width = np.where(given, intervals.t_half_width(n, mcse), math.nan)
+    ends = {"ci_low": mean - half_width, "ci_high": mean + half_width}
+    return {"n": n, "mean": mean, "sd": sd, "mcse": mcse} | ends
+
+
+def as_frame(
+    schema: pl.Schema, keys: Mapping[str, NDArray[Any]], metrics: Sequence[dict[str, NDArray[Any]]]
+) -> pl.DataFrame:
+    """A table with a line for each (cell, metric) from columns for each metric."""
+    columns = {name: np.repeat(key, len(metrics)) for name, key in keys.items()}
+    values = {}
+    for name in metrics[0]:
+        together = np.stack([found[name] for found in metrics], axis=1).ravel()
+        is_text = together.dtype == object
+        values[name] = pl.Series(together.tolist(), dtype=pl.String) if is_text else together
+    n_cells = len(next(iter(keys.values())))
+    frame = pl.DataFrame(columns | values).with_columns(
+        pl.selectors.float().fill_nan(None),
+        metric=pl.Series(list(METRICS) * n_cells, dtype=pl.String),
+    )
+    return frame.select(schema.names()).cast(schema)

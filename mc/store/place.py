@@ -1,0 +1,240 @@
+"""Where a results folder is: on a disk, or in an object store that a URL names.
+
+`ObjectPath` has those parts of `pathlib.Path` that the store uses, over fsspec, which knows S3,
+Google Storage, Azure and many more. What an object store does not do as a disk does is met here:
+an object appears whole when it is put, folders are but names, a listing must not be an old one,
+and every library has errors of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, cast
+
+REQUESTS_AT_ONCE: Final = 16
+"""An object store takes long to answer, and answers many at once."""
+
+_T = TypeVar("_T")
+
+
+class FolderError(ValueError):
+    """A results folder that cannot be used as asked; the message says what would be right."""
+
+
+def first_line(error: BaseException) -> str:
+    """The gist of an error of a library, for a message of one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def place(folder: str | Path) -> Path:
+    """Give the place of a results folder.
+
+    Parameters
+    ----------
+    folder : str or path
+        A path, or a URL as fsspec knows it: ``s3://bucket/sweep``, ``gs://bucket/sweep``.
+
+    Returns
+    -------
+    Path
+        For a URL an `ObjectPath`, which has the same face as far as it is used here.
+
+    Raises
+    ------
+    FolderError
+        Nothing that is installed knows the URL.
+    """
+    if "://" not in str(folder):
+        return Path(folder)
+    url = str(folder)
+    try:
+        from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
+    except ImportError as error:
+        raise FolderError(
+            f"{folder}: a URL needs fsspec and what it needs for this storage: "
+            "pip install 'retrystorm[cloud]' and, for S3, s3fs; for Google Storage, gcsfs; for "
+            "Azure, adlfs"
+        ) from error
+    try:
+        files, path = url_to_fs(url, use_listings_cache=False)
+    except ImportError as error:
+        raise FolderError(f"{folder}: {first_line(error)}") from error
+    except Exception as error:  # each kind of storage has errors of its own
+        raise FolderError(f"{folder}: not the URL of a folder ({first_line(error)})") from error
+    if isinstance(files, LocalFileSystem):
+        return Path(path)
+    if not path.strip("/"):
+        raise FolderError(f"{folder}: not the URL of a folder (it names none)")
+    return cast(Path, ObjectPath(url.rstrip("/"), PurePosixPath(path), files))
+
+
+@dataclass(frozen=True, order=True)
+class ObjectPath:
+    """A file or a folder in an object store.
+
+    Attributes
+    ----------
+    url : str
+        As the user knows it.
+    key : PurePosixPath
+        As `files` knows it.
+    files : fsspec.AbstractFileSystem
+        The store.
+
+    Raises
+    ------
+    OSError
+        By all methods that ask the store, whatever its library raises, with `strerror`.
+    """
+
+    url: str
+    key: PurePosixPath = field(compare=False)
+    files: Any = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send the URL to another process, which has its own connection and permissions."""
+        return place, (self.url,)
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(f"{self.url}/{name}", self.key / name, self.files)
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The folder it is in."""
+        return ObjectPath(self.url.rpartition("/")[0], self.key.parent, self.files)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.key.name
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return self.key.stem
+
+    def match(self, pattern: str) -> bool:
+        """Whether the name is of a pattern."""
+        return self.key.match(pattern)
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """All that is in the folder."""
+        with self._errors():
+            names = [PurePosixPath(name) for name in self.files.ls(str(self.key), detail=False)]
+            # an object is listed as if it were in itself; so is a folder that is an empty object
+            if names == [self.key] and not self.files.isdir(str(self.key)):
+                raise NotADirectoryError(errno.ENOTDIR, "not a folder", self.url)
+        return iter([self / name.name for name in names if name != self.key])
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """What is in the folder and of a pattern, which holds no "/"; nothing if there is none."""
+        try:
+            return (path for path in self.iterdir() if path.match(pattern))
+        except FileNotFoundError:
+            return iter(())
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        with self._errors():
+            return bool(self.files.exists(str(self.key)))
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder, which is only the name of what is in it."""
+        with self._errors():
+            return bool(self.files.isdir(str(self.key)))
+
+    def stat(self) -> Any:
+        """Give `st_size` in bytes and `st_mtime` in seconds."""
+        with self._errors():
+            size = self.files.size(str(self.key))
+            return SimpleNamespace(
+                st_size=size, st_mtime=self.files.modified(str(self.key)).timestamp()
+            )
+
+    def read_bytes(self) -> bytes:
+        """All of it."""
+        with self._errors():
+            return cast(bytes, self.files.cat_file(str(self.key)))
+
+    @contextmanager
+    def open(self, mode: str = "rb") -> Iterator[Any]:
+        """Open it to read parts of it; each part is a request."""
+        with self._errors(), self.files.open(str(self.key), mode) as file:
+            yield file
+
+    def write_bytes(self, content: bytes) -> None:
+        """Put all of it, in one request unless it is very large: it appears whole or not at all."""
+        with self._errors():
+            self.files.pipe_file(str(self.key), content)
+
+    def create(self, content: bytes) -> bool:
+        """Put it if it is not there, in one step where the store can do that; whether it was not.
+
+        Where the store cannot, another that does the same at this moment may be overwritten.
+        """
+        if self.exists():
+            return False
+        with self._errors():
+            try:
+                self.files.pipe_file(str(self.key), content, mode="create")
+            except FileExistsError:
+                return False
+            except Exception:  # it knows no such step; what else is wrong is met again
+                self.files.pipe_file(str(self.key), content)
+        return True
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove it."""
+        try:
+            with self._errors():
+                self.files.rm_file(str(self.key))
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def rename(self, target: ObjectPath) -> None:
+        """Copy it and remove it: at no moment it is gone."""
+        with self._errors():
+            self.files.mv(str(self.key), str(target.key))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn what the library of a storage raises into what a disk would raise."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, _gist(error, "not there"), self.url) from error
+        except (FolderError, FileExistsError, NotADirectoryError):
+            raise
+        except Exception as error:  # no two libraries have the same
+            code = errno.EACCES if isinstance(error, PermissionError) else errno.EIO
+            raise OSError(code, _gist(error, "no permission"), self.url) from error
+
+
+def _gist(error: Exception, otherwise: str) -> str:
+    """What an error says; fsspec's often say nothing but the path."""
+    gist = getattr(error, "strerror", None) or first_line(error)
+    return gist if " " in gist else otherwise
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a place that `place` gave is in an object store."""
+    return isinstance(cast(Any, path), ObjectPath)
+
+
+def of_each(function: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
+    """Call a function with each path: many at once, where the store is far away."""
+    if not paths or not is_remote(paths[0]):
+        return [function(path) for path in paths]
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        return list(pool.map(function, paths))

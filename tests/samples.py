@@ -1,0 +1,97 @@
+"""What the tests of statistics share: rows, cells and claims made by hand or at random."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from mc.experiment import Claim, Relation
+from mc.model import COUNTERS, Cell
+from mc.statistics import METRICS, intervals, with_ratios
+
+OUTAGE: Final = Cell(fault_rounds=100)
+
+
+def claim(
+    relation: Relation,
+    cells: tuple[int, ...],
+    metrics: tuple[str, ...] = ("calls",),
+    value: float | tuple[float, float] | None = None,
+    *,
+    times: float = 1.0,
+    margin: float | None = None,
+) -> Claim:
+    """State a claim, as the experiment file gives it."""
+    labels = tuple(f"cell {index}" for index in cells)
+    return Claim("a sentence", "default", metrics, relation, cells, labels, value, times, margin)
+
+
+def cell_frame(*cells: Cell, baseline: int = 0) -> pl.DataFrame:
+    """Build the table of cells, as far as statistics read it."""
+    lines = [
+        {"cell": index, "scenario": "default", "policy": f"p{index}", "baseline": baseline}
+        | {name: value for name, value in cell.parameters.items() if name != "tries"}
+        for index, cell in enumerate(cells)
+    ]
+    int32 = {name: pl.Int32 for name, value in lines[0].items() if isinstance(value, int)}
+    return pl.DataFrame(lines, schema_overrides=int32)
+
+
+def row_frame(columns: dict[str, Any], cell: int = 0, first: int = 0) -> pl.DataFrame:
+    """Build the rows of one cell; counters that are not given are 0."""
+    n = len(next(iter(columns.values())))
+    data = {"cell": [cell] * n, "replication": range(first, first + n)}
+    data |= {name: columns.get(name, [0] * n) for name in COUNTERS}
+    wide = {"cell": pl.Int32} | {
+        name: pl.Int64 if name == "wait_total" else pl.Int32 for name in COUNTERS
+    }
+    return pl.DataFrame(data, schema_overrides=wide)
+
+
+def random_rows(n_cells: int, n: int, seed: int) -> pl.DataFrame:
+    """Draw rows with a common part in every cell, as common random numbers give them."""
+    generator = np.random.default_rng(seed)
+    requests = generator.poisson(3889, n)
+    frames = []
+    for cell in range(n_cells):
+        columns = {name: generator.poisson(20 + 7 * cell, n) for name in COUNTERS}
+        columns["requests"] = requests
+        columns["calls"] = requests + generator.poisson(100 * (cell + 1), n)
+        columns["wait_total"] = generator.integers(2**40, 2**41, n)
+        frames.append(row_frame(columns, cell))
+    return pl.concat(frames)
+
+
+def line(summary: pl.DataFrame, metric: str, cell: int = 0) -> dict[str, Any]:
+    """Look up one line of a summary or of comparisons."""
+    found = summary.filter(pl.col("cell") == cell, pl.col("metric") == metric)
+    return found.row(0, named=True)
+
+
+def values_of(rows: pl.DataFrame, cells: pl.DataFrame, metric: str) -> NDArray[np.float64]:
+    """Compute a metric of each row, NaN for NULL.
+
+    A ratio of two counters is rounded to six decimals, as the tables are made of such.
+    """
+    values = with_ratios(rows, cells)[metric].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return np.round(values, 6) if isinstance(METRICS[metric].per, str) else values
+
+
+def interval_of_share(n_holds: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Scipy's interval of a share: Wilson's, and the exact one where fewer than 20 hold or fail."""
+    method = "exact" if min(n_holds, n - n_holds) < 20 else "wilson"
+    found = stats.binomtest(n_holds, n).proportion_ci(level, method)
+    return float(found.low), float(found.high)
+
+
+def note_of(values: ArrayLike) -> str | None:
+    """Why the mean of these values has no interval; None where it has one."""
+    x = np.asarray(values, np.float64)
+    varies = len(x) > 1 and np.ptp(x) > 0
+    skewness = stats.skew(x - x.min()) if varies else np.nan
+    note: str | None = intervals.mean_notes(len(x), np.count_nonzero(x), skewness)[0]
+    return note

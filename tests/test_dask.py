@@ -1,0 +1,319 @@
+"""Rows made by the workers of a Dask cluster: those of a local run, whatever befalls a worker."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from folders import assert_same_results, write
+from typer.testing import CliRunner
+
+import mc
+from mc import cli, store
+from mc.runner import ClusterError, cluster, tasks, worker
+from mc.runner.cluster import Cluster
+from mc.runner.making import Recipe, make_shards
+from mc.runner.tasks import Task, plan_blocks
+
+distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+
+SMALL: Final = """
+title = "Small"
+replications = 2000
+[fixed]
+fault_rounds = 100
+tries = [3, 3]
+[grid]
+budget = ["none", 0.1, 0.3]
+backoff_cap = [8, 32]
+[[claim]]
+text = "few are dropped"
+metric = "dropped"
+relation = "<"
+value = 100
+policies = ["default"]
+"""
+
+PRECISE: Final = (
+    SMALL.replace("replications = 2000", "").partition("[[claim]]")[0]
+    + '[precision]\nmetric = ["window_rate"]\nrelative = 0.02\nmin = 200\nmax = 800\n'
+)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Any]:
+    """A cluster of two processes of one thread, started by spawn."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write(tmp_path, SMALL.partition("[[claim]]")[0])
+
+
+def test_rows_are_those_of_a_local_run_though_a_worker_is_killed(small: Path, workers: Any) -> None:
+    out = small.parent / "out"
+    victim = next(iter(workers.workers.values())).pid
+    killed = threading.Event()
+
+    def kill_on_the_way() -> None:
+        while not list((out / "replications").glob("*.parquet")):
+            time.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+        killed.set()
+
+    threading.Thread(target=kill_on_the_way, daemon=True).start()
+    told: list[tuple[int, int]] = []
+    mc.run(
+        small,
+        out,
+        scheduler=workers.scheduler_address,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert killed.is_set()
+    assert told[0] == (0, 12_000)
+    assert told[-1] == (12_000, 12_000)
+    local = mc.run(small, small.parent / "local")
+    assert_same_results(out, local.folder)
+    got = sorted(path.name for path in out.rglob("replications/*"))
+    expected = sorted(path.name for path in local.folder.rglob("replications/*"))
+    assert got == expected
+
+
+def test_stages_of_a_precision_are_those_of_a_local_run(tmp_path: Path, workers: Any) -> None:
+    file = write(tmp_path, PRECISE)
+    mc.run(file, tmp_path / "out", scheduler=workers.scheduler_address)
+    assert_same_results(tmp_path / "out", mc.run(file, tmp_path / "local").folder)
+
+
+def test_the_lesson_draws_are_those_of_a_local_run(tmp_path: Path, workers: Any) -> None:
+    text = SMALL.replace('title = "Small"', 'title = "Small"\ngenerator = "lesson"\nseed = 7')
+    file = write(tmp_path, text.replace("2000", "100").partition("[[claim]]")[0])
+    mc.run(file, tmp_path / "out", scheduler=workers.scheduler_address)
+    assert_same_results(tmp_path / "out", mc.run(file, tmp_path / "local").folder)
+
+
+def test_an_interrupt_calls_the_tasks_back_and_keeps_what_is_written(
+    small: Path, workers: Any
+) -> None:
+    out = small.parent / "out"
+
+    def interrupt(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mc.run(small, out, scheduler=workers.scheduler_address, progress=interrupt)
+    assert 0 < mc.status(out).n_done < 12_000
+    assert not (out / ".lock").exists()
+    told: list[str] = []
+    mc.run(small, out, scheduler=workers.scheduler_address, say=told.append)
+    assert "rows are there, continuing" in told[0]
+    assert_same_results(out, mc.run(small, small.parent / "local").folder)
+
+
+def test_a_worker_with_another_source_is_refused(
+    small: Path, workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "code_name", lambda: "retrystorm 9.9 (source 0)")
+    with pytest.raises(ClusterError) as caught:
+        mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
+    assert f"has {worker.code_name()}, this is retrystorm 9.9 (source 0)" in str(caught.value)
+
+
+def test_a_worker_without_this_program_is_refused(
+    small: Path, workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starter() -> Callable[[str, bytes], bytes]:
+        def start(expected: str, payload: bytes) -> bytes:
+            from mc import a_room_that_is_not_there
+
+            return bytes(a_room_that_is_not_there)
+
+        return start
+
+    monkeypatch.setattr(cluster, "_starter", starter)
+    with pytest.raises(ClusterError, match="a worker has another retrystorm, or none"):
+        mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
+
+
+def test_what_is_sent_is_small() -> None:
+    """Cells and a range: nothing that grows with the replications, and none of the tables."""
+    cells = {n: mc.Cell(budget=n / 100, tries=(3, 3, 3)) for n in range(100)}
+    (block,) = plan_blocks(cells, "philox")
+    few, many = Task((block,), 0, 10), Task((block,), 0, 1_000_000)
+    tasks.simulate_task(few, range_of(10), 1, threading.Event(), lambda n_rows: None)
+    got = len(pickle.dumps(many))
+    assert got < 60_000
+    assert abs(got - len(pickle.dumps(few))) < 10
+
+
+def range_of(n: int) -> Any:
+    import numpy as np
+
+    return np.arange(n)
+
+
+# --- on a worker, without a cluster --------------------------------------------------------------
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task(tuple(plan_blocks({0: mc.Cell(rounds=100)}, "philox")), 0, 50)
+
+
+def recipe_for(folder: Path) -> Recipe:
+    return Recipe(folder, "philox", 1, None, 50)
+
+
+def test_a_task_of_a_run_that_is_not_seen_is_refused(
+    tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SHARED_SECONDS", 0.0)
+    payload = pickle.dumps((recipe_for(tmp_path), task, "token"))
+    with pytest.raises(ClusterError, match="must be on storage that all machines share"):
+        worker.make_here(worker.code_name(), payload)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_done_twice_leaves_one_shard(tmp_path: Path, task: Task) -> None:
+    with store.held(tmp_path, lambda message: None) as token:
+        store.make_ready(tmp_path, "rows")
+        payload = pickle.dumps((recipe_for(tmp_path), task, token))
+        for _ in range(2):
+            got = pickle.loads(worker.make_here(worker.code_name(), payload))
+            expected: tuple[int, list[Task]] = (50, [])
+            assert got == expected
+    assert len(store.shard_paths(tmp_path)) == 1
+
+
+def test_a_task_of_a_run_that_ends_meanwhile_writes_nothing(tmp_path: Path, task: Task) -> None:
+    with store.held(tmp_path, lambda message: None) as token:
+        store.make_ready(tmp_path, "rows")
+        run = worker._Run(tmp_path, token)
+        assert not run.is_set()
+    got = make_shards(
+        recipe_for(tmp_path), task, run, may_write=lambda: store.is_held(tmp_path, token)
+    )
+    expected = (0, [task])
+    assert got == expected
+    assert not store.shard_paths(tmp_path)
+    run.next_look = 0.0
+    assert run.is_set()
+
+
+def test_shards_that_overlap_because_a_worker_was_lost_are_put_aside(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost worker had saved the first half of its task; another did the first two thirds."""
+    given: list[list[Task]] = []
+
+    @contextmanager
+    def connected(address: str, say: Any) -> Iterator[Cluster]:
+        yield Cluster(address, Client())
+
+    class Client:
+        def nthreads(self) -> dict[str, int]:
+            return {"a": 1}
+
+    def work_on(running: Cluster, recipe: Recipe, token: str, some: Any, progress: Any) -> None:
+        given.append(list(some))
+        for k, each in enumerate(some):
+            n = each.stop - each.start
+            pieces = [(each.start, each.stop)]
+            if k == 0 and len(given) == 1:
+                pieces = [(each.start, each.start + n // 2), (each.start, each.start + 2 * n // 3)]
+            if k == 1 and len(given) == 1:
+                pieces = [(each.start, each.stop - n // 2), (each.start + n // 3, each.stop)]
+            for start, stop in pieces:
+                make_shards(recipe, Task(each.blocks, start, stop), threading.Event())
+
+    monkeypatch.setattr("mc.runner.folder.connected", connected)
+    monkeypatch.setattr("mc.runner.growing.work_on", work_on)
+    out = small.parent / "out"
+    told: list[str] = []
+    mc.run(small, out, scheduler="tcp://a:1", say=told.append)
+    assert len(given) == 2
+    assert sum("holds rows that another shard holds, too" in line for line in told) == 2
+    assert_same_results(out, mc.run(small, small.parent / "local").folder)
+    assert mc.verify(out, seconds=0).ok
+
+
+# --- what is wrong -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--scheduler", "nonsense"], "scheduler must be an address like tcp://host:8786"),
+        (["--scheduler", ""], "scheduler must be an address like tcp://host:8786, got ''"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "no Dask scheduler answers there"),
+        (["--scheduler", "tcp://a:1", "--jobs", "2"], "--scheduler goes without --jobs"),
+        (["--scheduler", "tcp://a:1", "--shard", "1/2"], "--scheduler goes without --jobs"),
+        (["--scheduler", "tcp://a:1", "--dry-run"], "--scheduler goes without --jobs"),
+    ],
+)
+def test_a_scheduler_that_will_not_do_is_refused(
+    small: Path, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    out = small.parent / "out"
+    answer = CliRunner().invoke(cli.app, ["run", str(small), "--out", str(out), *options])
+    assert answer.exit_code == 2
+    assert message in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_without_dask_it_says_what_to_install(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    answer = CliRunner().invoke(cli.app, ["run", str(small), "--scheduler", "tcp://a:1"])
+    assert answer.exit_code == 2
+    assert "pip install 'retrystorm[dask]'" in answer.stderr
+
+
+def test_a_finished_run_needs_no_scheduler(small: Path) -> None:
+    mc.run(small, small.parent / "out")
+    told: list[str] = []
+    mc.run(small, small.parent / "out", scheduler="tcp://a:1", say=told.append)
+    assert "nothing to do" in told[0]
+
+
+def test_python_refuses_jobs_and_shard_beside_a_scheduler(small: Path) -> None:
+    for options in ({"jobs": 1}, {"shard": (1, 2)}):
+        with pytest.raises(ValueError, match="scheduler goes without jobs and shard"):
+            mc.run(small, scheduler="tcp://a:1", **options)
+
+
+def lost() -> Any:
+    return SimpleNamespace(status="cancelled")
+
+
+def killed() -> Any:
+    error = distributed.KilledWorker("key", SimpleNamespace(address="tcp://a:1"), 3)
+    return SimpleNamespace(status="error", exception=lambda: error)
+
+
+@pytest.mark.parametrize(
+    ("future", "message"),
+    [(lost, "the connection to it is lost"), (killed, "workers died again and again")],
+)
+def test_a_cluster_that_fails_on_the_way_can_be_mended(
+    future: Callable[[], Any], message: str
+) -> None:
+    """An `OSError`: the command line says that the same command goes on."""
+    with pytest.raises(OSError, match=f"scheduler tcp://a:1: {message}"):
+        cluster._outcome(Cluster("tcp://a:1", None), future())

@@ -1,0 +1,301 @@
+"""Questions put to a results folder: answers against the rows, and what cannot be asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from typer.testing import CliRunner
+
+import mc
+from mc.cli import app
+from mc.decisions import QuestionError
+from mc.store import FolderError
+
+SWEEP = """
+title = "A sweep"
+replications = 400
+[fixed]
+rounds = 400
+fault_start = 100
+tries = [3, 3]
+[[scenario]]
+name = "short, sharp"
+fault_rounds = 50
+[[scenario]]
+name = "long"
+fault_rounds = 100
+fault_capacity = 1
+[[policy]]
+name = "eager"
+[[policy]]
+name = "patient = better?"
+backoff_base = 8
+[grid]
+budget = ["none", 0.1, 0.3]
+"""
+
+BOUND = "times_usual <= 1.5"
+"""Half of the cells have more."""
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run the sweep once: cells 0 .. 5 are short, 6 .. 11 long."""
+    return run(tmp_path_factory.mktemp("sweep"), SWEEP)
+
+
+def run(folder: Path, text: str) -> Path:
+    """Run an experiment that is given as text."""
+    file = folder / "sweep.toml"
+    file.write_text(text)
+    return mc.run(file, folder / "out", jobs=1).folder
+
+
+def values(folder: Path, cell: int, metric: str = "dropped") -> NDArray[np.int64]:
+    """Take the values of a cell in the order of its replications."""
+    rows = mc.load(folder).replications.filter(pl.col("cell") == cell)
+    return rows.sort("replication")[metric].to_numpy()
+
+
+# --- compare --------------------------------------------------------------------------------
+
+
+def test_any_two_cells_are_compared_as_scipy_compares_pairs(sweep: Path) -> None:
+    got = mc.compare(sweep, "4", "7", ["dropped"]).row(0, named=True)
+    x, y = values(sweep, 4), values(sweep, 7)
+    interval = stats.ttest_rel(x, y).confidence_interval(0.95)
+    expected = {
+        "left": 4,
+        "right": 7,
+        "n": 400,
+        "mean_difference": np.mean(x - y),
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "relative_change": x.mean() / y.mean() - 1,
+        "share_less": np.mean(x < y),
+        "share_greater": np.mean(x > y),
+    }
+    # scipy rounds at every step
+    assert {name: got[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+
+
+def test_cells_are_paired_by_all_that_neither_side_fixes(sweep: Path) -> None:
+    found = mc.compare(sweep, "budget=0.1", "budget=none", ["calls"])
+    got = found.select("left", "right").rows()
+    expected = [(1, 0), (4, 3), (7, 6), (10, 9)]
+    assert sorted(got) == expected
+    found = mc.compare(sweep, "patient = better?", "eager", ["calls"], where=["scenario=long"])
+    got = found.select("left", "right").rows()
+    expected = [(9, 6), (10, 7), (11, 8)]
+    assert sorted(got) == expected
+
+
+def test_conditions_may_have_values_with_commas_and_equal_signs(sweep: Path) -> None:
+    left = "scenario=short, sharp,policy=patient = better?,budget=0.3"
+    found = mc.compare(sweep, left, "scenario=short, sharp,policy=eager,budget=0.3", ["calls"])
+    assert found.select("left", "right").rows() == [(5, 2)]
+    got = found["left_name"].item(), found["right_name"].item()
+    expected = ("short, sharp, patient = better?, budget 0.3", "short, sharp, eager, budget 0.3")
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        ("eagr", "eager", 'policy "eagr" does not exist; did you mean "eager"?'),
+        ("99", "1", "cell 99 does not exist; there are 0 .. 11"),
+        ("budgt=0.1", "eager", '"budgt" is not a coordinate; did you mean "budget"?'),
+        ("budget=0.2", "eager", "no cell has budget = 0.2; budget is one of none 0.1 0.3"),
+        ("budget=much", "eager", "no cell has budget = much"),
+        ("eager", "eager", '"eager" and "eager" mean the same cells'),
+        ("budget=0.1", "eager", '"eager" means several cells'),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_refused(
+    sweep: Path, left: str, right: str, message: str
+) -> None:
+    if message.startswith('"eager" means'):
+        with pytest.raises(QuestionError):
+            mc.compare(sweep, left, right)
+        return
+    with pytest.raises(QuestionError) as error:
+        mc.compare(sweep, left, right)
+    assert str(error.value).startswith(message)
+
+
+# --- best -----------------------------------------------------------------------------------
+
+
+def test_the_best_is_the_cell_with_the_fewest_drops_among_the_feasible(sweep: Path) -> None:
+    found = mc.best(sweep, "dropped", subject_to=[BOUND], where=["scenario=long"])
+    means = {cell: values(sweep, cell).mean() for cell in found["cell"]}
+    assert found["mean"].to_list() == pytest.approx(list(means.values()))
+    feasible = found.filter(pl.col("feasible") == "yes")["cell"].to_list()
+    summary = mc.load(sweep).summary.filter(pl.col("metric") == "times_usual")
+    low = summary.filter(pl.col("mean") <= 1.5)["cell"].to_list()
+    assert set(feasible) <= set(low)
+    assert 0 < len(feasible) < found.height
+    got = found.filter("best")["cell"].to_list()
+    expected = [min(feasible, key=means.__getitem__)]
+    assert got == expected
+
+
+def test_cells_that_are_not_feasible_have_no_difference(sweep: Path) -> None:
+    found = mc.best(sweep, "dropped", subject_to=[BOUND])
+    out = found.filter(pl.col("feasible") == "no")
+    assert out.height > 0
+    assert out.select("difference", "low", "high").null_count().row(0) == (out.height,) * 3
+    assert not out["candidate"].any()
+
+
+def test_equal_cells_cannot_be_told_apart(tmp_path: Path) -> None:
+    same = SWEEP.replace("backoff_base = 8", "threshold = 3")  # changes no drop
+    folder = run(tmp_path, same)
+    found = mc.best(folder, "dropped", where=["budget=none", "scenario=long"])
+    assert found["candidate"].to_list() == [True, True]
+    assert not found["best"].any()
+
+
+def test_each_value_of_an_axis_is_a_question_of_its_own(sweep: Path) -> None:
+    found = mc.best(sweep, "dropped", per=["scenario", "budget"])
+    got = found.group_by("scenario", "budget", maintain_order=True).len()["len"].to_list()
+    assert got == [2] * 6
+    largest = mc.best(sweep, "dropped", goal="max", per=["scenario", "budget"])
+    both = found.filter("best").join(largest.filter("best"), on="cell")
+    assert both.height == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "dropd"}, 'metric "dropd" does not exist; did you mean "dropped"?'),
+        ({"subject_to": ["times_usual = 2"]}, 'a condition must be like "times_usual <= 2"'),
+        ({"subject_to": ["times_usual <= x"]}, 'a condition must be like "times_usual <= 2"'),
+        ({"subject_to": ["peek <= 2"]}, 'metric "peek" does not exist; did you mean "peak"?'),
+        ({"per": ["budgt"]}, '"budgt" is not a coordinate; did you mean "budget"?'),
+        ({"per": ["scenario", "policy", "budget"]}, "there is a single cell for each"),
+        ({"where": ["policy=eager", "policy=patient = better?"]}, "no cell satisfies"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(
+    sweep: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(QuestionError) as error:
+        mc.best(sweep, **({"metric": "dropped"} | options))
+    assert str(error.value).startswith(message)
+
+
+def test_replications_in_which_a_value_is_undefined_are_left_out(tmp_path: Path) -> None:
+    # so late a fault that not every replication has drained when the run ends
+    late = SWEEP.replace("fault_start = 100", "fault_start = 282")
+    folder = run(tmp_path, late)
+    found = mc.best(folder, "drain", where=["scenario=long", "budget=none"])
+    rows = mc.load(folder).replications.filter(pl.col("cell").is_in(found["cell"].implode()))
+    known = rows.group_by("replication").agg(pl.col("drain").null_count())
+    got = found["n"][0]
+    expected = known.filter(pl.col("drain") == 0).height
+    assert got == expected
+    assert got < 400
+
+
+def test_thirty_replications_are_needed(tmp_path: Path) -> None:
+    folder = run(tmp_path, SWEEP.replace("replications = 400", "replications = 29"))
+    with pytest.raises(QuestionError, match="at least 30 replications are needed"):
+        mc.best(folder, "dropped")
+
+
+# --- frontier -------------------------------------------------------------------------------
+
+
+def test_the_frontier_holds_the_cells_that_no_other_beats(sweep: Path) -> None:
+    found = mc.frontier(sweep, "calls", "wait_max", per=[])
+    points = {
+        line["cell"]: (line["calls"], line["wait_max"]) for line in found.iter_rows(named=True)
+    }
+    for line in found.iter_rows(named=True):
+        x, y = points[line["cell"]]
+        beaten = [c for c, (a, b) in points.items() if a <= x and b <= y and (a, b) != (x, y)]
+        if line["on"] == "yes":
+            assert beaten == []
+        if line["on"] == "no":
+            assert line["dominated_by"] in beaten
+    assert {"yes", "no"} <= set(found["on"])
+    got = found["calls_half_width"][0]
+    x = values(sweep, found["cell"][0], "calls")
+    expected = stats.t.ppf(0.975, 399) * stats.sem(x)
+    assert got == pytest.approx(expected)
+
+
+def test_a_frontier_needs_two_metrics(sweep: Path) -> None:
+    with pytest.raises(QuestionError, match="two different metrics"):
+        mc.frontier(sweep, "dropped", "dropped")
+
+
+# --- where histograms are kept --------------------------------------------------------------
+
+
+def test_histograms_know_the_pairs_with_the_baseline_and_no_others(tmp_path: Path) -> None:
+    kept = run(tmp_path, 'keep = "histograms"\n' + SWEEP)
+    found = mc.compare(kept, "patient = better?", "eager")
+    got = found.drop("left_name", "right_name", "left", "right")
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    expected = mc.compare(run(rows, SWEEP), "patient = better?", "eager")
+    assert got.equals(expected.drop("left_name", "right_name", "left", "right"))
+    with pytest.raises(FolderError, match="has counted no other pairs"):
+        mc.compare(kept, "budget=0.1", "budget=none")
+    with pytest.raises(FolderError, match="keeps histograms, not rows"):
+        mc.best(kept, "dropped")
+
+
+# --- on the command line --------------------------------------------------------------------
+
+
+def test_the_commands_answer_in_words(sweep: Path) -> None:
+    asked = ["--metric", "dropped", "--subject-to", BOUND, "--where", "scenario=long"]
+    best = runner.invoke(app, ["best", str(sweep), *asked])
+    assert best.exit_code == 0, best.output
+    winner = mc.best(sweep, "dropped", subject_to=[BOUND], where=["scenario=long"]).filter("best")
+    name = f"{winner['policy'].item()}, budget {winner['budget'].item():g}"
+    assert f"Best: {name}." in best.stdout
+    frontier = runner.invoke(app, ["frontier", str(sweep), "dropped", "window_rate"])
+    assert frontier.exit_code == 0
+    assert "beaten by" in frontier.stdout
+    compared = runner.invoke(app, ["compare", str(sweep), "budget=0.1", "budget=none"])
+    assert compared.exit_code == 0
+    assert "short, sharp, eager, budget 0.1  -  short, sharp, eager, budget none" in compared.stdout
+    assert max(map(len, (best.stdout + frontier.stdout).splitlines())) <= 80
+
+
+def test_the_commands_answer_programs(sweep: Path) -> None:
+    asked = ["--metric", "dropped", "--format", "json"]
+    best = runner.invoke(app, ["best", str(sweep), *asked])
+    got = json.loads(best.stdout)
+    assert len(got) == 12
+    assert {"cell", "scenario", "policy", "budget", "mean", "candidate"} <= got[0].keys()
+    compared = runner.invoke(app, ["compare", str(sweep), "1", "0", *asked])
+    got = json.loads(compared.stdout)
+    assert [line["metric"] for line in got] == ["dropped"]
+
+
+def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: Path) -> None:
+    asked = [
+        ["compare", str(sweep), "eagr", "eager"],
+        ["best", str(sweep), "--metric", "dropd"],
+        ["best", str(sweep), "--metric", "dropped", "--goal", "mini"],
+        ["frontier", str(sweep), "dropped", "drops"],
+        ["frontier", str(tmp_path), "dropped", "calls"],
+    ]
+    for arguments in asked:
+        result = runner.invoke(app, arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+        assert result.stderr.strip()

@@ -1,0 +1,303 @@
+"""Formulas of intervals against scipy, exact hand calculation and their edges."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mc.statistics.intervals import (
+    KURTOSIS_FACTOR,
+    MIN_EITHER,
+    MIN_REPLICATIONS,
+    SKEWNESS_FACTOR,
+    Ratio,
+    bonferroni_level,
+    holm,
+    mean_given,
+    mean_notes,
+    quantile_ranks,
+    ratio_of_means,
+    relative_change,
+    replications_needed,
+    sd_interval,
+    share_interval,
+    t_half_width,
+    tost,
+)
+
+# two ways to the same formula in doubles: a few roundings apart
+ROUNDING = 1e-12
+
+
+def test_formulas_need_no_half_second_for_scipy_stats() -> None:
+    code = (
+        "import sys, mc.statistics.best, mc.statistics.control; print('scipy.stats' in sys.modules)"
+    )
+    got = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert got.stdout == "False\n"
+
+
+# --- the mean -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95, 1 - 0.05 / 6000])
+def test_half_widths_are_those_of_student(level: float) -> None:
+    n, mcse = np.array([2, 3, 30, 10_000]), np.array([1.0, 0.5, 2.0, 0.1])
+    got = t_half_width(n, mcse, level)
+    expected = stats.t.isf((1 - level) / 2, n - 1) * mcse
+    assert got == pytest.approx(expected, rel=1e-9)  # two algorithms for the quantile
+
+
+def test_half_widths_keep_the_shape_and_are_undefined_without_a_spread() -> None:
+    got = t_half_width(np.array([[0, 1], [2, 3]]), np.array([[math.nan, math.nan], [0.0, 1.0]]))
+    expected = [[math.nan, math.nan], [0.0, stats.t.isf(0.025, 2)]]
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
+    assert t_half_width(5, 1.0) == pytest.approx(stats.t.isf(0.025, 4), rel=1e-9)
+
+
+def test_a_note_says_why_a_mean_has_no_interval() -> None:
+    n = np.array([0, 1, 50, 199, 200, 1000, 1000, 1000, 1000, 2000, 50])
+    n_nonzero = np.array([0, 1, 50, 199, 200, 7, 0, 1000, 1000, 310, 50])
+    skewness = np.array([math.nan, math.nan, 0, 0, 0, 12.0, math.nan, math.nan, -7, 0.5, 2])
+    arguments = n, n_nonzero, skewness
+    got = list(zip(mean_notes(*arguments), mean_given(*arguments), strict=True))
+    expected = [
+        ("no replication", False),
+        ("one replication", False),
+        ("fewer than 200 replications", True),
+        ("fewer than 200 replications", True),
+        (None, True),
+        ("7 of 1000 values not zero", False),
+        ("0 of 1000 values not zero", False),
+        ("all values equal", True),
+        (f"skewness -7: needs n >= {SKEWNESS_FACTOR * 49:.0f}", False),
+        (None, True),
+        (f"skewness 2: needs n >= {SKEWNESS_FACTOR * 4:.0f}", False),
+    ]
+    assert got == expected
+
+
+def test_a_metric_that_is_seldom_zero_needs_no_hundreds_of_values() -> None:
+    got = mean_notes([240, 240], [181, 180], [0.0, 0.0]).tolist()
+    expected = [None, "180 of 240 values not zero"]
+    assert got == expected
+
+
+def test_replications_grow_with_the_square_of_the_precision() -> None:
+    got = replications_needed([1000, 1000, 1000, 10, 10], [3.0, 1.0, 0.0, math.nan, 1.0], 1.0)
+    expected = [9000, 1000, 2, math.nan, 10]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_no_number_of_replications_reaches_an_error_of_nothing() -> None:
+    got = replications_needed([100, 100, 100], [1.0, 1.0, 1e300], [0.0, -1.0, 1e-300])
+    expected = [math.nan] * 3
+    np.testing.assert_array_equal(got, expected)
+
+
+# --- the standard deviation -----------------------------------------------------------------
+
+
+def test_the_interval_of_a_standard_deviation_is_bonetts() -> None:
+    x = np.random.default_rng(1).gamma(4.0, size=1500)
+    n, t = len(x), stats.t.isf(0.025, len(x) - 1)
+    got = sd_interval(n, x.std(ddof=1), stats.moment(x, 4))
+    kurtosis = stats.kurtosis(x, bias=False) + 3
+    correction = n / (n - t)
+    error = correction * math.sqrt((kurtosis - (n - 3) / n) / (n - 1))
+    centre = math.log(correction * x.var(ddof=1))
+    expected = [math.exp((centre + sign * t * error) / 2) for sign in (-1, 1)]
+    assert got == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_standard_deviation_has_no_interval_if_it_is_zero_or_the_tail_is_long() -> None:
+    n = np.array([1000, 1000, 1000, 1, 999])
+    sd, kurtosis = np.array([0.0, 1, 1, math.nan, 1]), 1000 / KURTOSIS_FACTOR
+    m4 = np.array([0.0, kurtosis * 1.01, kurtosis * 0.99, math.nan, 3])
+    low, high = sd_interval(n, sd, m4)
+    got = np.isnan(low).tolist()
+    expected = [True, True, False, True, True]
+    assert got == expected
+    assert np.isnan(high).tolist() == expected
+
+
+# --- shares and quantiles -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 7, 40, 1000, 10**7])
+def test_shares_have_the_interval_of_wilson_or_where_few_hold_the_exact_one(n: int) -> None:
+    counts = sorted({k for k in (0, 1, 5, 19, 20, n // 2, n - 20, n - 19, n - 1, n) if 0 <= k <= n})
+    low, high = share_interval(counts, n)
+    for k, *got in zip(counts, low, high, strict=True):
+        method = "exact" if min(k, n - k) < MIN_EITHER else "wilson"
+        expected = stats.binomtest(k, n).proportion_ci(0.95, method)
+        # scipy's exact interval is the root of an equation, found to 1e-12
+        assert got == pytest.approx(tuple(expected), rel=1e-8, abs=1e-11)
+
+
+def test_no_event_bounds_the_share_and_no_replication_does_not() -> None:
+    low, high = share_interval([0, 1000, 0], [1000, 1000, 0])
+    bound = 1 - 0.025 ** (1 / 1000)
+    np.testing.assert_allclose(low, [0, 1 - bound, math.nan], rtol=1e-9)
+    np.testing.assert_allclose(high, [bound, 1, math.nan], rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [30, 100, 1000])
+def test_the_interval_of_a_share_covers_it_whatever_the_share(n: int) -> None:
+    """The coverage is a sum over the binomial distribution, hence exact."""
+    k = np.arange(n + 1)
+    low, high = share_interval(k, n)
+    shares = np.exp(np.linspace(math.log(0.01 / n), math.log(0.5), 200))
+    got = [
+        stats.binom.pmf(k[(low <= p) & (p <= high)], n, p).sum() for p in (*shares, *(1 - shares))
+    ]
+    assert min(got) >= 0.94
+
+
+@pytest.mark.parametrize("p", [Fraction(1, 20), Fraction(1, 4), Fraction(1, 2), Fraction(19, 20)])
+@pytest.mark.parametrize("n", [1, 5, 6, 30, 72, 73, 100, 1000, 12_345])
+def test_ranks_are_those_of_scipys_test_of_quantiles(n: int, p: Fraction) -> None:
+    values = np.arange(1, n + 1)
+    interval = stats.quantile_test(values, p=float(p)).confidence_interval(0.95)
+    got = quantile_ranks(n, p)
+    expected = None if np.isnan(interval).any() else tuple(int(end) for end in interval)
+    assert got == expected
+
+
+def test_ranks_keep_their_promise_exactly() -> None:
+    """In whole numbers: neither tail beyond the ranks has more than 2.5 %."""
+    for n in (20, 57):
+        ranks = quantile_ranks(n, Fraction(1, 4))
+        assert ranks is not None
+        weights = [math.comb(n, k) * 3 ** (n - k) for k in range(n + 1)]
+        tails = sum(weights[: ranks[0]]), sum(weights[ranks[1] :])
+        assert all(40 * tail <= 4**n for tail in tails)
+
+
+# --- the ratio of two means -----------------------------------------------------------------
+
+
+def sums(x: list[int], y: list[int]) -> tuple[int, int, int, int, int, int]:
+    """What `ratio_of_means` asks for."""
+    products = [sum(a * b for a, b in zip(p, q, strict=True)) for p, q in ((x, x), (x, y), (y, y))]
+    return len(x), sum(x), sum(y), *products  # type: ignore[return-value]
+
+
+TIMES = 50  # the smallest sample would have no interval
+X, Y = TIMES * [11, 12, 9, 10, 14, 10], TIMES * [10, 11, 9, 10, 12, 8]
+
+
+def test_a_ratio_of_means_has_the_error_of_its_residuals() -> None:
+    got = ratio_of_means(*sums(X, Y))
+    n, estimate = len(X), Fraction(66, 60)
+    residuals = [x - estimate * y for x, y in zip(X, Y, strict=True)]
+    variance = sum(e * e for e in residuals) / (n * (n - 1)) / Fraction(60, 6) ** 2
+    mcse = math.sqrt(variance)
+    half = stats.t.isf(0.025, n - 1) * mcse
+    expected = (1.1, mcse, 1.1 - half, 1.1 + half)
+    assert got == pytest.approx(expected, rel=ROUNDING)
+    assert got.estimate == 66 / 60
+
+
+def test_a_relative_change_is_the_ratio_less_one_without_its_rounding() -> None:
+    ratio, change = ratio_of_means(*sums(X, Y)), relative_change(*sums(X, Y))
+    assert change.estimate == 6 / 60  # 66 / 60 - 1 is another double
+    assert change.mcse == ratio.mcse
+    assert change.high == pytest.approx(ratio.high - 1, rel=ROUNDING)
+
+
+def test_a_change_of_the_unit_scales_a_ratio() -> None:
+    plain, scaled = ratio_of_means(*sums(X, Y)), ratio_of_means(*sums(X, Y), scale=Fraction(5, 2))
+    assert scaled == pytest.approx([2.5 * value for value in plain], rel=ROUNDING)
+    assert relative_change(*sums(X, Y), scale=2.0).estimate == pytest.approx(1.2, rel=ROUNDING)
+
+
+def test_doubles_and_huge_numbers_are_taken_at_their_exact_value() -> None:
+    expected = ratio_of_means(*sums(X, Y))
+    n, *others = sums(X, Y)
+    assert ratio_of_means(n, *(float(value) for value in others)) == expected
+    big = 10**200
+    huge = ratio_of_means(*sums([big * x for x in X], [big * y for y in Y]))
+    assert huge == expected
+
+
+def test_a_ratio_without_a_denominator_or_a_spread_is_undefined() -> None:
+    got = [
+        ratio_of_means(0, 0, 0, 0, 0, 0),
+        ratio_of_means(*sums([1, 2], [0, 0])),
+        ratio_of_means(*sums([3], [2])),
+        relative_change(*sums([3], [2])),
+    ]
+    np.testing.assert_array_equal(got, [Ratio(), Ratio(), Ratio(1.5), Ratio(0.5)])
+
+
+def test_pairs_in_proportion_have_a_ratio_without_error() -> None:
+    got = ratio_of_means(*sums(TIMES * [20, 22, 18, 20], TIMES * [10, 11, 9, 10]))
+    expected = Ratio(2.0, 0.0, 2.0, 2.0)
+    assert got == expected
+
+
+def test_a_ratio_of_few_pairs_has_an_error_but_no_interval() -> None:
+    n = MIN_REPLICATIONS
+    few, enough = ratio_of_means(*sums(X[: n - 1], Y[: n - 1])), ratio_of_means(*sums(X[:n], Y[:n]))
+    assert few.mcse > 0
+    got = [math.isnan(few.low), math.isnan(few.high), math.isnan(enough.low)]
+    expected = [True, True, False]
+    assert got == expected
+
+
+def test_a_ratio_to_a_mean_that_may_be_zero_has_no_interval() -> None:
+    rare = [1] * 50 + [0] * 950  # known to 14 %
+    got = ratio_of_means(*sums([1] * 1000, rare))
+    assert got.estimate == 20
+    assert got.mcse > 0
+    assert math.isnan(got.low)
+    assert math.isnan(relative_change(*sums([1] * 1000, rare)).high)
+
+
+# --- several at once ------------------------------------------------------------------------
+
+
+def test_intervals_that_hold_together_share_the_error() -> None:
+    got = [bonferroni_level(0.95, m) for m in (0, 1, 10)]
+    expected = [0.95, 0.95, 0.995]
+    assert got == pytest.approx(expected, rel=ROUNDING)
+
+
+def test_holm_multiplies_the_smallest_by_the_most_and_keeps_the_order() -> None:
+    got = holm([0.01, math.nan, 0.04, 0.03, 0.005])
+    # by hand: 0.005 * 4, 0.01 * 3, 0.03 * 2, then 0.04 * 1 may not be less than 0.06
+    expected = [0.03, math.nan, 0.06, 0.06, 0.02]
+    np.testing.assert_allclose(got, expected, rtol=ROUNDING)
+    assert holm([0.6, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([]).tolist() == []
+
+
+def test_practical_equality_is_shown_by_both_one_sided_tests() -> None:
+    x = np.array([0.3, -0.2, 0.1, 0.4, 0.0, -0.1, 0.2, 0.3])
+    mcse = float(stats.sem(x))
+    got = tost(float(x.mean()), mcse, 8, 0.4)
+    above = stats.ttest_1samp(x, -0.4, alternative="greater").pvalue
+    below = stats.ttest_1samp(x, 0.4, alternative="less").pvalue
+    assert got.p == pytest.approx(max(above, below), rel=1e-9)
+    assert got.equal
+    assert not tost(float(x.mean()), mcse, 8, 0.2).equal
+
+
+def test_equality_agrees_with_the_interval_at_twice_the_error() -> None:
+    for margin in np.linspace(0.1, 1.5, 29):
+        got = tost(0.5, 0.2, 12, float(margin)).equal
+        expected = 0.5 + float(t_half_width(12, 0.2, 0.90)) <= margin
+        assert got == expected
+
+
+def test_differences_that_never_vary_are_equal_within_the_margin_or_not() -> None:
+    assert tost(0.1, 0.0, 50, 0.2) == (0.0, True)
+    assert tost(0.2, 0.0, 50, 0.2) == (1.0, False)
+    assert math.isnan(tost(0.1, math.nan, 1, 0.2).p)
