@@ -119,4 +119,6 @@ def test_the_page_prints_on_paper_with_all_its_tables(browser: Any, path: Path) 
     page.emulate_media(media="print", color_scheme="dark")
     ground = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')")
     assert ground.strip() == "#ffffff"  # ink is dear
+    page.set_viewport_size({"width": 700, "height": 1000})  # an A4 page without its margins
+    assert page.evaluate("document.documentElement.scrollWidth") == 700
     assert len(page.pdf(format="A4")) > 20_000

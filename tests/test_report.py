@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from folders import run, write
+from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 import mc
@@ -22,7 +23,7 @@ from mc.reports.view import View
 
 SMALL: Final = """
 title = "Small & <safe>"
-replications = 120
+replications = 250
 [fixed]
 rounds = 700
 [[scenario]]
@@ -57,7 +58,7 @@ calls = 650
 
 SWEEP: Final = """
 title = "Sweep"
-replications = 30
+replications = 200
 [fixed]
 rounds = 300
 fault_start = 50
@@ -70,8 +71,9 @@ threshold = [1, 20]
 """
 
 VARIANTS: Final = {
+    "histograms": SMALL.replace("replications = 250", 'replications = 30\nkeep = "histograms"'),
     "one cell, no axis": 'title = "One"\nreplications = 12\n[fixed]\nrounds = 300\n',
-    "one replication": SMALL.replace("replications = 120", "replications = 1"),
+    "one replication": SMALL.replace("replications = 250", "replications = 1"),
     "one round": 'title = "Short"\nreplications = 3\n[fixed]\nrounds = 1\n',
     "nobody comes": (
         'title = "Quiet"\nreplications = 5\n[fixed]\nrounds = 200\narrivals_per_second = 0\n'
@@ -261,12 +263,12 @@ def test_the_page_says_how_it_was_made(small: Path, page: Page) -> None:
 def test_the_storm_curve_is_made_of_the_calls_of_the_replications(small: Path) -> None:
     table = pl.read_parquet(small / "figures" / "storm.parquet").filter(cell=1)
     cell = mc.Cell(rounds=700, fault_rounds=60, tries=(3, 3))
-    rounds = mc.trace(cell, replications=120, seed=mc.load(small).manifest["seed"])
+    rounds = mc.trace(cell, replications=250, seed=mc.load(small).manifest["seed"])
     step, start = table["rounds"][0], table["round"][0]
-    calls = rounds["calls"].to_numpy().reshape(120, 700)[:, start : start + step * table.height]
-    means = calls.reshape(120, -1, step).mean(axis=2)
+    calls = rounds["calls"].to_numpy().reshape(250, 700)[:, start : start + step * table.height]
+    means = calls.reshape(250, -1, step).mean(axis=2)
     got = table["median"].to_numpy()
-    expected = np.sort(means, axis=0)[59]  # of 120 the 60th: a value that occurred
+    expected = np.sort(means, axis=0)[124]  # of 250 the 125th: a value that occurred
     np.testing.assert_array_equal(got, expected)
     assert (500 - start) % step == 0, "a step begins with the fault"
 
@@ -303,6 +305,25 @@ def test_a_grid_of_two_axes_becomes_maps_with_their_half_widths(tmp_path: Path) 
         mean, error = format_estimate(line["mean"], (line["ci_high"] - line["ci_low"]) / 2)
         assert f">{mean}<" in svg
         assert f">±{error}<" in svg
+
+
+def test_histograms_in_place_of_rows_give_the_same_pictures(small: Path, tmp_path: Path) -> None:
+    run(SMALL.replace("[fixed]", 'keep = "histograms"\n[fixed]'), tmp_path / "results")
+    mc.report(tmp_path / "results")
+    names = [path.name for path in (small / "figures").iterdir()]
+    # millionths are kept of the multiplier: its bars may begin elsewhere
+    bars = [
+        pl.read_parquet(folder / "figures" / "distribution.parquet").filter(
+            pl.col("metric") != "multiplier"
+        )
+        for folder in (tmp_path / "results", small)
+    ]
+    assert_frame_equal(*bars)
+    for name in names:
+        if not name.startswith("distribution"):
+            got = (tmp_path / "results" / "figures" / name).read_bytes()
+            expected = (small / "figures" / name).read_bytes()
+            assert got == expected, name
 
 
 def test_a_large_sweep_has_a_page_of_bounded_length(tmp_path: Path) -> None:

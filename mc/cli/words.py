@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 
 def duration(seconds: float) -> str:

@@ -39,6 +39,8 @@ class Paragraph:
 def with_error(mean: float | None, error: float | None, unit: str = "") -> str:
     """Write an estimate with the half-width of its interval and its unit."""
     text, half = format_estimate(mean, error)
+    if mean is not None and error is None:
+        text = f"{float(text):.10g}"  # 0.0009, not 0.0009000
     text = text.replace("-", "−") if mean is not None else text
     return " ".join(filter(None, (text, f"± {half}" if half else "", unit)))
 
@@ -111,9 +113,9 @@ def _claims(view: View) -> Iterator[Paragraph]:
 def _claim(view: View, line: dict[str, Any]) -> str:
     """One claim with its share and the difference behind it."""
     where = f", {line['scenario']}" if len(view.scenarios) > 1 else ""
-    text = f"“{line['text']}”{where}: true in {_percent(line['share'])} %"
+    text = f"“{line['text']}”{where}: true in {percent(line['share'])} %"
     if line["share_low"] is not None:
-        text += f" ({_percent(line['share_low'])} to {_percent(line['share_high'])})"
+        text += f" ({percent(line['share_low'])} to {percent(line['share_high'])})"
     text += " of the replications"
     if line["mean_difference"] is not None:
         unit = MEANINGS[line["link_metric"]][0]
@@ -122,7 +124,7 @@ def _claim(view: View, line: dict[str, Any]) -> str:
     return f"{text}."
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """A share in percent: as many digits as tell it from 0 and from 100."""
     for decimals in (1, 2, 3):
         text = f"{100 * share:.{decimals}f}"
@@ -222,7 +224,7 @@ def _against_baseline(view: View, cells: Sequence[int], metric: str) -> str:
     sign = "+" if most["mean_difference"] > 0 else ""
     return (
         f"Largest difference from the baseline, paired by replication: {labels[0]} against "
-        f"{labels[1]}, {sign}{difference}, {more} in {_percent(share)} % of the replications."
+        f"{labels[1]}, {sign}{difference}, {more} in {percent(share)} % of the replications."
     )
 
 

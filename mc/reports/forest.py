@@ -9,9 +9,10 @@ import polars as pl
 from matplotlib.ticker import FuncFormatter
 
 from mc.model import MEANINGS
+from mc.reports.answer import with_error
 from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, short, wrapped
 from mc.reports.view import half_width
-from mc.statistics import DEPENDS, FAILS, HOLDS, format_estimate
+from mc.statistics import DEPENDS, FAILS, HOLDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,8 +86,11 @@ def _shares(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> No
             continue
         color, marker = _VERDICTS[line["verdict"]]
         if line["share_low"] is not None:
-            ends = [100 * line["share_low"], 100 * line["share_high"]]
-            panel.plot(ends, [place, place], color=color, linewidth=2.2, solid_capstyle="butt")
+            for kind, width in (("share_together", 1.0), ("share", 2.6)):
+                ends = [100 * line[f"{kind}_low"], 100 * line[f"{kind}_high"]]
+                panel.plot(
+                    ends, [place, place], color=color, linewidth=width, solid_capstyle="butt"
+                )
         panel.plot(
             100 * line["share"],
             place,
@@ -115,7 +119,9 @@ def _differences(panel: Axes, lines: list[dict[str, Any]], places: list[float]) 
     for line, place, x in zip(lines, places, errors, strict=True):
         color, marker = _VERDICTS[line["verdict"]]
         if x is not None:
-            panel.plot([x - 1.96, x + 1.96], [place, place], color=color, linewidth=2.2)
+            if line["ci_low"] is not None and line["mcse"]:
+                ends = [line["ci_low"] / line["mcse"], line["ci_high"] / line["mcse"]]
+                panel.plot(ends, [place, place], color=color, linewidth=2.6)
             panel.plot(x, place, marker=marker, color=color, markersize=6, linestyle="none")
         text = _own_unit(line)
         panel.annotate(
@@ -146,6 +152,4 @@ def _in_errors(line: dict[str, Any]) -> float | None:
 
 def _own_unit(line: dict[str, Any]) -> str:
     """The mean difference with its half-width, in the unit of the metric."""
-    mean, error = format_estimate(line["mean_difference"], half_width(line))
-    unit = MEANINGS[line["link_metric"]][0] if line["link_metric"] in MEANINGS else ""
-    return f"{mean.replace('-', '−')}{f' ± {error}' if error else ''} {unit}".strip()
+    return with_error(line["mean_difference"], half_width(line), MEANINGS[line["link_metric"]][0])

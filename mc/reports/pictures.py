@@ -239,9 +239,10 @@ def _claims(view: View) -> Iterator[Picture]:
             CLAIMS,
             _of(view, scenario),
             f"Left: the share of replications in which a claim is true; it holds above 95 % and "
-            f"fails below 5 % (dashed lines). Right: the mean difference of its weakest link, on a "
-            f"scale that is logarithmic beyond 5 standard errors. Bars, where they are wider than "
-            f"the sign: 95 % intervals. {only}",
+            f"fails below 5 % (dashed lines). Bars, where they are wider than the sign: 95 % "
+            f"intervals, thick for the claim alone, thin for all claims together. Right: the mean "
+            f"difference of its weakest link, on a scale that is logarithmic beyond 5 standard "
+            f"errors, with the interval for the claim alone. {only}",
             f"{some.height} claims: {verdicts}. The table of claims has every number.",
             "claims.parquet",
         )

@@ -15,6 +15,7 @@ from mc import experiment as experiments
 from mc.model import MEANINGS, Cell
 from mc.runner import indices_of
 from mc.statistics import METRICS, with_ratios
+from mc.statistics.metrics import divisors_of
 from mc.store import Results
 
 HEADLINE: Final = (
@@ -209,11 +210,37 @@ class View:
         return indices_of(self.source, min(line["replications"], TRACED, most))
 
     @cached_property
-    def _rows(self) -> pl.DataFrame:
-        """Rows of all cells that are drawn one by one, with the ratios."""
+    def _counted(self) -> dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]:
+        """Values and counts of all cells that are drawn one by one, by cell and metric."""
         wanted = [c for scenario in self.scenarios[:MOST_SCENARIOS] for c in self.chosen(scenario)]
-        rows = self.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
-        return with_ratios(rows, self.results.cells)
+        drawn = self.cells.filter(pl.col("cell").is_in(wanted)).drop("label")
+        if self.results.keeps_rows:
+            rows = self.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
+            long = (
+                with_ratios(rows, drawn)
+                .select("cell", pl.col(HEADLINE).cast(pl.Float64))
+                .unpivot(index="cell", variable_name="metric")
+                .drop_nulls()
+                .group_by("cell", "metric", "value")
+                .agg(count=pl.len())
+            )
+        else:
+            long = self.results.histograms.drop_nulls().filter(
+                pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
+            )
+            divisors = {
+                metric: pl.Series(divisors_of(METRICS[metric], drawn)) for metric in HEADLINE
+            }
+            per = pl.DataFrame({"cell": drawn["cell"]} | divisors).unpivot(
+                index="cell", variable_name="metric", value_name="divisor"
+            )
+            long = long.join(per, on=["cell", "metric"]).with_columns(
+                value=pl.col("value") / pl.col("divisor")
+            )
+        return {
+            (cell, metric): (some["value"].to_numpy(), some["count"].to_numpy().astype(np.int64))
+            for (cell, metric), some in long.sort("value").group_by("cell", "metric")
+        }
 
     def distribution(self, cell: int, metric: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Count how often each value of a metric occurs in a cell that is drawn.
@@ -223,9 +250,7 @@ class View:
         values, counts : ndarray, shape (K,)
             Ascending; empty where the metric is undefined.
         """
-        values = self._rows.filter(pl.col("cell") == cell)[METRICS[metric].name].drop_nulls()
-        found, counts = np.unique(values.to_numpy(), return_counts=True)
-        return found, counts.astype(np.int64)
+        return self._counted.get((cell, metric), (np.empty(0), np.empty(0, np.int64)))
 
 
 def _alone(scenario: str) -> str:
