@@ -344,10 +344,8 @@ def _ratio_of_means(
     names = _ends("ratio_of_means")
     if counts.ratio is None:
         return {name: np.full(len(counts.traffic), math.nan) for name in names}
-    found = [intervals.ratio_of_means(*line) for line in counts.ratio.tolist()]
-    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
-    columns[1:, ~given] = math.nan
-    return dict(zip(names, columns, strict=True))
+    found = intervals.ratios(counts.ratio, [1] * len(given), given)
+    return dict(zip(names, found, strict=True))
 
 
 # --- published figures ----------------------------------------------------------------------
