@@ -254,8 +254,12 @@ def summary(
 
 def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
     """Expectation of the counters of `TRAFFIC` in each cell: Poisson arrivals in every round."""
-    lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).iter_rows()
-    return [(Fraction(rate) * rounds, Fraction(rate) * window) for rounds, window, rate in lines]
+    lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).rows()
+    known = {
+        (rounds, window, rate): (Fraction(rate) * rounds, Fraction(rate) * window)
+        for rounds, window, rate in dict.fromkeys(lines)
+    }
+    return [known[line] for line in lines]
 
 
 def _estimates(
