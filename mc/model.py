@@ -303,7 +303,7 @@ class Cell:
         except OverflowError:
             return self.backoff_cap
 
-    @property
+    @functools.cached_property
     def longest_wait(self) -> int:
         """Most rounds between a request's arrival and its last attempt.
 
