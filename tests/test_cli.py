@@ -88,7 +88,7 @@ def test_a_run_prints_its_results_to_stdout_and_nothing_to_stderr() -> None:
     assert out.startswith("small: 4 cells x 5 replications, generator philox, seed 20260802\n")
     for expected in ("healthy", "outage", "none (max_attempts 1)", "three (max_attempts 3)"):
         assert f"\n{expected}" in out
-    assert re.search(r"three tries make more .*100\.0 .*depends on the seed", out)
+    assert re.search(r"three tries make more .*100\.0 .*open", out)
     assert out.rstrip().endswith(f"Results: {Path('results/small')}")
 
 

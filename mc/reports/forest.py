@@ -12,7 +12,7 @@ from mc.model import MEANINGS
 from mc.reports.answer import with_error
 from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, short, wrapped
 from mc.reports.view import half_width
-from mc.statistics import DEPENDS, FAILS, HOLDS
+from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ _VERDICTS: Final = {
     HOLDS: (SERIES[2], "o"),
     FAILS: (SERIES[1], "X"),
     DEPENDS: (SERIES[0], "D"),
+    OPEN: (MUTED, "o"),
     None: (MUTED, "."),
 }
 
