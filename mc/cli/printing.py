@@ -122,6 +122,7 @@ def _render_results(console: Console, results: Results, everything: bool, adjust
         console.print(_unbroken(line), crop=False)
     if results.claims.height:
         console.print(claims_table(results.claims))
+        console.print("Intervals of 95 % each; those that decide the verdicts hold together.")
         if has_lesson(results.claims):
             console.print(
                 "Where every cell draws from a stream of its own, as in the lesson, a claim holds\n"

@@ -137,10 +137,9 @@ def percent(share: float) -> str:
 
 
 def _told(mean: float | None, error: float | None, unit: str) -> str:
-    """An estimate in a sentence; what never varies is exact."""
-    return (
-        with_error(mean, error, unit) if error != 0 else f"exactly {with_error(mean, None, unit)}"
-    )
+    """An estimate in a sentence; what never varies has no error that could be seen."""
+    told = with_error(mean, error or None, unit)
+    return told if error != 0 else f"{told} in every replication"
 
 
 # --- a scenario ----------------------------------------------------------------------------------
