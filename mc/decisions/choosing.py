@@ -28,15 +28,11 @@ def coordinates(results: Results) -> list[str]:
 def cell_name(cell: dict[str, Any], names: Sequence[str]) -> str:
     """Call a cell by some of its coordinates."""
     texts = [
-        str(cell[name]) if name in ("scenario", "policy") else f"{name} {_plain(cell[name])}"
+        str(cell[name]) if name in ("scenario", "policy") else f"{name} {value_text(cell[name])}"
         for name in names
         if cell[name] != "default"
     ]
     return ", ".join(texts) or "default"
-
-
-def _plain(value: Any) -> str:
-    return value_text(value).removesuffix(".0")
 
 
 def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
@@ -82,7 +78,7 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
             raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
         left = cells.filter(_equals(cells[name], value))
         if left.height == 0:
-            values = list(dict.fromkeys(map(_plain, cells[name].to_list())))[:12]
+            values = list(dict.fromkeys(map(value_text, cells[name].to_list())))[:12]
             raise QuestionError(
                 f"no cell has {name} = {value}; {name} is one of {' '.join(values)}"
             )
