@@ -5,6 +5,7 @@ Every answer is paired: the cells have met the same traffic and the same luck.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from mc import statistics, store
-from mc.experiment.words import hint, listed, quote, value_text
+from mc.experiment.words import hint, listed, quote, tries_text, value_text
 from mc.statistics import METRICS, Metric, Stack
 from mc.statistics.best import (
     NO,
@@ -60,7 +61,7 @@ def cell_name(cell: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def _plain(value: Any) -> str:
-    return value_text(value).removesuffix(".0")
+    return value if isinstance(value, str) else value_text(value).removesuffix(".0")
 
 
 def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
@@ -106,7 +107,8 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
             raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
         left = cells.filter(_equals(cells[name], value))
         if left.height == 0:
-            values = list(dict.fromkeys(map(_plain, cells[name].to_list())))[:12]
+            written = value_text if name in ("scenario", "policy") else _plain
+            values = list(dict.fromkeys(map(written, cells[name].to_list())))[:12]
             raise QuestionError(
                 f"no cell has {name} = {value}; {name} is one of {' '.join(values)}"
             )
@@ -120,7 +122,7 @@ def _equals(column: pl.Series, text: str) -> pl.Series:
     if text == "none":
         return column.is_null()
     if column.dtype == pl.String:
-        return (column == text).fill_null(False)
+        return (column == (tries_text(text) if column.name == "tries" else text)).fill_null(False)
     try:
         return (column == float(text)).fill_null(False)
     except ValueError:
@@ -460,7 +462,10 @@ def _constraint(text: str) -> tuple[Metric, Relation, float]:
     try:
         if match is None:
             raise ValueError
-        return _metric(match[1]), cast(Relation, match[2]), float(match[3])
+        number = float(match[3])
+        if not math.isfinite(number):
+            raise ValueError
+        return _metric(match[1]), cast(Relation, match[2]), number
     except QuestionError:
         raise
     except ValueError:
@@ -478,7 +483,8 @@ def _competing(
         if name not in known:
             raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
     cells = _where(results, where)
-    groups = [cells] if not per else [g for _, g in cells.group_by(per, maintain_order=True)]
+    keys = list(dict.fromkeys(per))  # each once
+    groups = [cells] if not keys else [g for _, g in cells.group_by(keys, maintain_order=True)]
     if max(group.height for group in groups) < 2:
         raise QuestionError(
             f"there is a single cell for each combination of {listed(per)}: nothing competes"
