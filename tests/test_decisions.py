@@ -347,3 +347,29 @@ def test_a_cell_that_one_scenario_lacks_does_not_compete_across_them(tmp_path: P
     found = mc.best(run(tmp_path, without), "dropped", across=["scenario"], say=told.append)
     assert found["budget"].to_list() == [None, 0.1] * 2
     assert told == ["2 cells are left out: they are not in every scenario"]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
+def test_a_condition_needs_a_finite_number(sweep: Path, number: str) -> None:
+    with pytest.raises(QuestionError, match="a condition must be like"):
+        mc.best(sweep, "dropped", subject_to=[f"times_usual <= {number}"])
+
+
+def test_a_coordinate_that_is_given_twice_counts_once(sweep: Path) -> None:
+    args = ["best", str(sweep), "--metric", "dropped", "--per", "scenario"]
+    got = runner.invoke(app, [*args, "--per", "scenario"])
+    assert got.exit_code == 0
+    assert got.stdout == runner.invoke(app, args).stdout
+    assert mc.best(sweep, "dropped", per=["policy", "policy"]).equals(
+        mc.best(sweep, "dropped", per=["policy"])
+    )
+
+
+def test_attempts_are_named_as_in_the_file_or_as_in_the_tables(tmp_path: Path) -> None:
+    text = 'title = "x"\nreplications = 40\n[fixed]\nrounds = 50\n[grid]\ntries = [[1], [3, 3]]\n'
+    folder = run(tmp_path, text)
+    got = mc.compare(folder, "tries=[3, 3]", "tries=1", ["calls"])
+    assert got.equals(mc.compare(folder, "tries=3x3", "tries=[1]", ["calls"]))
+    assert got[0, "left_name"] == "tries 3x3"
+    with pytest.raises(QuestionError, match="tries is one of 1 3x3"):
+        mc.compare(folder, "tries=9", "tries=1")

@@ -292,7 +292,7 @@ def _table(first: str, *others: str) -> Table:
 def _per(names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return ("scenario",)
-    return () if list(names) == ["all"] else tuple(names)
+    return () if list(names) == ["all"] else tuple(dict.fromkeys(names))
 
 
 def _groups(found: pl.DataFrame, per: Sequence[str]) -> Iterable[pl.DataFrame]:

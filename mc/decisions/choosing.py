@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from mc.experiment.words import hint, quote, value_text
+from mc.experiment.words import hint, quote, tries_text, value_text
 from mc.statistics import METRICS, Metric
 from mc.store import FolderError, Results
 
@@ -28,11 +28,15 @@ def coordinates(results: Results) -> list[str]:
 def cell_name(cell: dict[str, Any], names: Sequence[str]) -> str:
     """Call a cell by some of its coordinates."""
     texts = [
-        str(cell[name]) if name in ("scenario", "policy") else f"{name} {value_text(cell[name])}"
+        str(cell[name]) if name in ("scenario", "policy") else f"{name} {_plain(cell[name])}"
         for name in names
         if cell[name] != "default"
     ]
     return ", ".join(texts) or "default"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else value_text(value)
 
 
 def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
@@ -78,7 +82,8 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
             raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
         left = cells.filter(_equals(cells[name], value))
         if left.height == 0:
-            values = list(dict.fromkeys(map(value_text, cells[name].to_list())))[:12]
+            written = value_text if name in ("scenario", "policy") else _plain
+            values = list(dict.fromkeys(map(written, cells[name].to_list())))[:12]
             raise QuestionError(
                 f"no cell has {name} = {value}; {name} is one of {' '.join(values)}"
             )
@@ -92,7 +97,7 @@ def _equals(column: pl.Series, text: str) -> pl.Series:
     if text == "none":
         return column.is_null()
     if column.dtype == pl.String:
-        return (column == text).fill_null(False)
+        return (column == (tries_text(text) if column.name == "tries" else text)).fill_null(False)
     try:
         return (column == float(text)).fill_null(False)
     except ValueError:

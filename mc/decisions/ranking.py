@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -303,7 +304,10 @@ def _constraint(text: str) -> tuple[Metric, Relation, float]:
     try:
         if match is None:
             raise ValueError
-        return metric_named(match[1]), cast(Relation, match[2]), float(match[3])
+        number = float(match[3])
+        if not math.isfinite(number):
+            raise ValueError
+        return metric_named(match[1]), cast(Relation, match[2]), number
     except QuestionError:
         raise
     except ValueError:
@@ -321,7 +325,8 @@ def _competing(
         if name not in known:
             raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
     cells = where_all(results, where)
-    groups = [cells] if not per else [g for _, g in cells.group_by(per, maintain_order=True)]
+    keys = list(dict.fromkeys(per))  # each once
+    groups = [cells] if not keys else [g for _, g in cells.group_by(keys, maintain_order=True)]
     apart = [name for name in known if name not in across]
     if max(group.n_unique(apart) for group in groups) < 2:
         fixed = [*per, *across]
@@ -367,7 +372,8 @@ def _race(
         Too many compete, or there are too few such replications.
     """
     names = [name for name in coordinates(results) if name not in across]
-    places = [cells] if not across else [p for _, p in cells.group_by(across, maintain_order=True)]
+    keys = list(dict.fromkeys(across))
+    places = [cells] if not keys else [p for _, p in cells.group_by(keys, maintain_order=True)]
     rivals = places[0]
     for place in places[1:]:
         rivals = rivals.join(place, on=names, how="semi", nulls_equal=True, maintain_order="left")

@@ -59,6 +59,14 @@ def value_text(value: object) -> str:
     return text.removesuffix(".0")
 
 
+def tries_text(text: str) -> str:
+    """Write attempts as tables have them: [3, 3] is 3x3."""
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")):
+        return text
+    return "x".join(entry.strip() for entry in inner[1:-1].split(","))
+
+
 def values_text(values: Collection[object]) -> str:
     """Write several values; of many the first ones, the last and their number."""
     texts = [value_text(value) for value in values]
