@@ -8,6 +8,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -18,7 +19,9 @@ from typer.testing import CliRunner
 
 import mc
 from mc.cli import app
-from mc.reports.style import SERIES, inlined
+from mc.reports import is_current
+from mc.reports.storm import draw_trace
+from mc.reports.style import SERIES, inlined, style
 from mc.reports.view import View
 
 SMALL: Final = """
@@ -476,3 +479,113 @@ def test_neither_help_nor_a_run_without_report_imports_matplotlib(tmp_path: Path
     got = done.stdout.splitlines()
     expected = ["[]", "[]"]
     assert got == expected
+
+
+NASTY: Final = r"""
+title = "<script>alert(1)</script> $x^2$ {{7*7}}"
+replications = 4
+[fixed]
+rounds = 200
+fault_start = 20
+fault_rounds = 20
+[[scenario]]
+name = "<img src=x onerror=alert(1)> $\\frac{1}$"
+[[policy]]
+name = "_$a_b^^$%"
+[[policy]]
+name = "</svg></script> ]]> --> \u0F3A"
+tries = [3]
+[grid]
+budget = [0.1, 0.2]
+[[claim]]
+text = "$$ </table> $a_{"
+metric = "dropped"
+policies = ["_$a_b^^$%"]
+relation = ">"
+value = 1
+at = {budget = 0.1}
+"""
+
+
+def test_names_are_names_and_neither_markup_nor_formulas(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    run(NASTY, tmp_path / "results")
+    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
+    assert [set(script) for script in page.all("script")] == [set()]
+    assert not page.all("img")
+    for name in ("<script>alert(1)</script> $x^2$ {{7*7}}", "_$a_b^^$%", "</svg></script> ]]> -->"):
+        assert name in page.read
+    for path in (tmp_path / "results" / "figures").glob("*.svg"):
+        ElementTree.parse(path)
+    # the legend, where matplotlib leaves out what begins with an underscore
+    assert "_$a_b^^$%" in (tmp_path / "results" / "figures" / "sweep-1.svg").read_text("utf-8")
+    assert not [w for w in recwarn if "Glyph" in str(w.message)]
+
+
+def test_a_long_name_is_cut_in_a_figure(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    long = "name " * 60 + "x" * 200
+    text = SMALL.replace('"one try"', f'"{long}"').replace("250", "4")
+    run(text, tmp_path / "results")
+    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
+    assert long in page.read
+    assert not [w for w in recwarn if "constrained_layout" in str(w.message)]
+
+
+def test_a_run_that_ends_before_the_fault_of_another_begins_is_drawn(tmp_path: Path) -> None:
+    text = (
+        'title = "Short and long"\nreplications = 4\n[fixed]\nfault_start = 300\n'
+        "fault_rounds = 50\ntries = [3]\n[grid]\nrounds = [200, 600]\n"
+    )
+    run(text, tmp_path / "results")
+    mc.report(tmp_path / "results")
+    got = pl.read_parquet(tmp_path / "results" / "figures" / "storm.parquet")
+    assert got.group_by("cell").agg(pl.col("round").max() < 200)["round"].to_list() == [True, True]
+    rounds = mc.trace([mc.Cell(rounds=200), mc.Cell(rounds=600, fault_start=300, fault_rounds=50)])
+    cells = {0: mc.Cell(rounds=200), 1: mc.Cell(rounds=600, fault_start=300, fault_rounds=50)}
+    with style():
+        figure = draw_trace(rounds, cells, {0: "short", 1: "long"})
+    assert {axis.get_xlim() for axis in figure.axes} == {figure.axes[0].get_xlim()}
+
+
+def test_what_others_put_beside_the_figures_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(VARIANTS["one round"], folder)
+    (folder / "figures" / "claims-9.svg").mkdir(parents=True)
+    for name in ("mine.svg", "storm.txt", "claims-7.svg"):
+        (folder / "figures" / name).write_text("kept")
+    mc.report(folder)
+    got = {path.name for path in (folder / "figures").iterdir()}
+    assert got >= {"mine.svg", "storm.txt", "claims-9.svg"}
+    assert "claims-7.svg" not in got  # of an earlier report
+
+
+def test_a_report_without_its_figures_or_its_end_is_drawn_again(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(VARIANTS["one round"], folder)
+    page = mc.report(folder)
+    whole = files(folder)
+    assert is_current(mc.load(folder))
+    (folder / "figures" / "storm-1.svg").unlink()
+    assert not is_current(mc.load(folder))
+    mc.report(folder)
+    assert is_current(mc.load(folder))
+    page.write_bytes(whole["report.html"][:-9])
+    assert not is_current(mc.load(folder))
+    page.write_bytes(b"\xff")
+    assert not is_current(mc.load(folder))
+
+
+def test_a_place_or_a_replication_that_cannot_be_is_told_before_a_trace_is_made(
+    tmp_path: Path,
+) -> None:
+    file = write(tmp_path, 'title = "x"\n[fixed]\nrounds = 9\n[grid]\ntries = [[1], [3, 3]]\n')
+    for options, told in (
+        (["--out", str(tmp_path / "none" / "x.parquet")], "must be in a folder that exists"),
+        (["--replication", str(2**32)], f"must be < {2**32 - 1}, got {2**32}"),
+    ):
+        got = CliRunner().invoke(app, ["trace", str(file), *options])
+        assert got.exit_code == 2
+        assert told in got.stderr
+    args = ["trace", str(file), "--out", str(tmp_path / "x.parquet"), "--at", "tries=3x3"]
+    assert CliRunner().invoke(app, args).exit_code == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -84,13 +84,23 @@ def fault(cell: Cell) -> tuple[int, int] | None:
     return (start, stop) if start < stop else None
 
 
+def together(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells of one figure, each with as many rounds as the shortest of them.
+
+    Only these rounds are shown; a fault that begins after them is none in the figure.
+    """
+    listed = list(cells)
+    n_rounds = min(cell.rounds for cell in listed)
+    return [replace(cell, rounds=n_rounds) for cell in listed]
+
+
 def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch:
     """Choose what to show: the fault window with what leads to it and the recovery.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Of one figure.
+        Of one figure, see `together`.
     drain : float
         Rounds after the window that the recovery takes.
     most : int
@@ -102,7 +112,7 @@ def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch
         At most `most` steps of equal length, one of which begins with the first fault window.
         Without a window the whole run.
     """
-    n_rounds = min(cell.rounds for cell in cells)
+    n_rounds = cells[0].rounds
     windows = [window for window in map(fault, cells) if window is not None]
     start, stop, first = 0, n_rounds, 0
     if windows:
@@ -136,7 +146,7 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
     """
     chosen = view.chosen(scenario)
     cells = [view.parameters(number) for number in chosen]
-    shown = stretch(cells, _drain(view, chosen))
+    shown = stretch(together(cells), _drain(view, chosen))
     frames = []
     for number, cell in zip(chosen, cells, strict=True):
         indices = view.indices(number)
@@ -197,8 +207,9 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
     hide_unused(panels, len(chosen))
     lines = {number: table.filter(pl.col("cell") == number) for number in chosen}
     first = lines[chosen[0]]
-    for i, (number, panel) in enumerate(zip(chosen, panels, strict=False)):
-        cell, line = view.parameters(number), lines[number]
+    cells = together(view.parameters(number) for number in chosen)
+    for i, (number, cell, panel) in enumerate(zip(chosen, cells, panels, strict=False)):
+        line = lines[number]
         n_steps = line.height
         edges = Stretch(line["round"][0], n_steps, line["rounds"][0]).seconds(cell)
         _shade(panel, cell)
@@ -240,7 +251,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
         _capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
         panel.set_title(wrapped(view.lines[number]["label"], 40 if n_columns == 2 else 84))
     for panel in panels[: len(chosen)][-n_columns:]:
-        panel.set_xlabel(_time_label(view.parameters(chosen[0])))
+        panel.set_xlabel(_time_label(cells[0]))
         panel.tick_params(labelbottom=True)
     step = first["rounds"][0]
     per = "calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds"
@@ -331,14 +342,15 @@ def draw_trace(
         requests wait.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
-    drained = max(map(_drained, lines.values(), cells.values()))
-    shown = stretch(list(cells.values()), drained, _POINTS_ALONE)
+    alike = dict(zip(cells, together(cells.values()), strict=True))
+    drained = max(map(_drained, lines.values(), alike.values()))
+    shown = stretch(list(alike.values()), drained, _POINTS_ALONE)
     highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
     figure = new_figure(WIDTH, 0.8 + 2.5 * len(cells))
     grid = figure.subplots(
         2 * len(cells), 1, sharex=True, squeeze=False, height_ratios=[2.4, 1] * len(cells)
     )[:, 0]
-    for i, (number, cell) in enumerate(cells.items()):
+    for i, (number, cell) in enumerate(alike.items()):
         upper, lower = grid[2 * i], grid[2 * i + 1]
         line = lines[number]
         edges = shown.seconds(cell)
@@ -379,7 +391,7 @@ def draw_trace(
         )
         lower.set_ylim(0, 1.08 * max(1.0, steps["waiting"].max()))
         lower.set_ylabel("requests\nwaiting")
-    grid[-1].set_xlabel(_time_label(next(iter(cells.values()))))
+    grid[-1].set_xlabel(_time_label(next(iter(alike.values()))))
     figure.align_ylabels(list(grid))
     _legend(figure, grid[0], 1)
     return figure

@@ -11,7 +11,7 @@ import polars as pl
 
 from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
-from mc.experiment.words import hint, quote, value_text
+from mc.experiment.words import hint, quote, tries_text, value_text
 from mc.model import Cell, Generator
 from mc.runner.tasks import Block, check_cells, chosen_indices, lesson_seeds, simulate_block
 
@@ -221,7 +221,7 @@ def _same(written: str | None, wanted: str) -> bool:
     try:
         return written is not None and float(written) == float(wanted)
     except ValueError:
-        return written == wanted
+        return written is not None and tries_text(written) == tries_text(wanted)
 
 
 def _written(point: Point, name: str) -> str | None:
