@@ -750,9 +750,9 @@ def test_results_of_another_version_are_replaced_by_force_alone(out: Path, finis
     path = out / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"format": 99}), "utf-8")
     before = snapshot(out)
-    with pytest.raises(FolderError, match="another version of this program"):
+    with pytest.raises(FolderError, match="format 99, of another version of this program"):
         run(EXPERIMENT, out)
-    with pytest.raises(FolderError, match="another version of this program"):
+    with pytest.raises(FolderError, match="format 99, of another version of this program"):
         mc.load(out)
     assert snapshot(out) == before
     run(EXPERIMENT, out, force=True)

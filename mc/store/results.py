@@ -115,8 +115,9 @@ def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
         )
     if content.get("format") != FORMAT and not any_version:
         raise FolderError(
-            f"{path}: of another version of this program; give another folder with --out, or "
-            "start afresh with --force"
+            f"{path}: format {content.get('format')}, of another version of this program, which "
+            f"reads format {FORMAT}; run the experiment anew, with --force or into another folder "
+            "with --out"
         )
     return content
 
