@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -86,6 +87,21 @@ def interval_of_share(n_holds: int, n: int, level: float = 0.95) -> tuple[float,
     method = "exact" if min(n_holds, n - n_holds) < 20 else "wilson"
     found = stats.binomtest(n_holds, n).proportion_ci(level, method)
     return float(found.low), float(found.high)
+
+
+ROUGH: Final = {"few", "equal"}
+"""An interval is given, with a note."""
+
+NOTED: Final[dict[str, Sequence[int | None]]] = {
+    "none": [None] * 5,
+    "one": [None, 7],
+    "few": list(range(9)),
+    "equal": [5] * 3000,
+    "rare": [0] * 2999 + [1],
+    "never": [0] * 3000,
+    "skewed": [1] * 2999 + [10_000],
+    "plain": [*range(3000), None],
+}
 
 
 def note_of(values: ArrayLike) -> str | None:

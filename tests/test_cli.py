@@ -445,7 +445,8 @@ FAULTS: Final = {
     "half a call of capacity": (
         "rounds = 200",
         "rounds = 200\ncapacity = 2.5",
-        r"\[fixed\]: capacity must be a whole number .*, got 2.5",
+        r"\[fixed\]: capacity must be a whole number .*, got 2.5; a fraction needs longer rounds: "
+        "fewer rounds_per_second",
     ),
     "a claim about a missing policy": (
         '["none", "three"]',
@@ -668,7 +669,7 @@ def test_a_fault_after_the_last_round_is_pointed_out() -> None:
     text = 'title = "late"\nreplications = 2\n[fixed]\nrounds = 400\nfault_rounds = 10\n'
     code, _, err = invoke("run", write(text))
     assert code == 0
-    assert "small.toml: the fault begins after the last round in default" in err
+    assert "small.toml: the fault begins after the last round, in default" in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")

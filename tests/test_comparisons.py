@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import polars as pl
 import pytest
 from samples import (
+    NOTED,
     OUTAGE,
+    ROUGH,
     cell_frame,
     interval_of_share,
     line,
@@ -107,21 +107,6 @@ def test_a_difference_of_large_integers_is_exact() -> None:
     assert got["mean_difference"] == 1.5  # 0 in doubles
     assert got["sd"] == math.sqrt(0.5)
     assert (got["share_less"], got["share_equal"]) == (0.0, 0.0)
-
-
-ROUGH: Final = {"few", "equal"}
-"""An interval is given, with a note."""
-
-NOTED: Final[dict[str, Sequence[int | None]]] = {
-    "none": [None] * 5,
-    "one": [None, 7],
-    "few": list(range(9)),
-    "equal": [5] * 3000,
-    "rare": [0] * 2999 + [1],
-    "never": [0] * 3000,
-    "skewed": [1] * 2999 + [10_000],
-    "plain": [*range(3000), None],
-}
 
 
 @pytest.mark.parametrize("what", NOTED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -13,7 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from polars.testing import assert_frame_equal
 from samples import (
+    NOTED,
     OUTAGE,
+    ROUGH,
     cell_frame,
     given_of,
     interval_of_share,
@@ -180,21 +181,6 @@ def test_so_many_replications_shrink_the_half_width_to_a_hundredth_of_the_mean()
     assert half_width * math.sqrt(400 / got["n_needed"]) <= wanted
     assert half_width * math.sqrt(400 / (got["n_needed"] - 1)) > wanted
     assert line(summary, "dropped")["n_needed"] is None, "no share of a mean of 0"
-
-
-ROUGH: Final = {"few", "equal"}
-"""An interval is given, with a note."""
-
-NOTED: Final[dict[str, Sequence[int | None]]] = {
-    "none": [None] * 5,
-    "one": [None, 7],
-    "few": list(range(9)),
-    "equal": [5] * 3000,
-    "rare": [0] * 2999 + [1],
-    "never": [0] * 3000,
-    "skewed": [1] * 2999 + [10_000],
-    "plain": [*range(3000), None],
-}
 
 
 @pytest.mark.parametrize("what", NOTED)

@@ -55,7 +55,8 @@ def value_text(value: object) -> str:
     """Write a parameter's value as an experiment file has it, a float with six digits."""
     if value is None:
         return "none"
-    return json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+    text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+    return text.removesuffix(".0")
 
 
 def tries_text(text: str) -> str:

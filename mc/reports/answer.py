@@ -120,7 +120,8 @@ def _claim(view: View, line: dict[str, Any]) -> str:
     if line["mean_difference"] is not None:
         unit = MEANINGS[line["link_metric"]][0]
         difference = _told(line["mean_difference"], half_width(line), unit)
-        text += f"; on average {line['left']} − {line['right']} is {difference}"
+        metric = line["link_metric"].replace("_", " ")
+        text += f"; mean {metric}, {line['left']} − {line['right']}: {difference}"
     return f"{text}."
 
 

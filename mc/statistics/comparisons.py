@@ -180,15 +180,12 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
 
 def _relative(counted: PairCounts, given: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
     """Mean of x / left over mean of y / right, less 1, with its interval."""
-    lines = zip(counted.sums.tolist(), counted.left.tolist(), counted.right.tolist(), strict=True)
-    found = []
-    for (n, x, y, xx, xy, yy), d, e in lines:
-        scale = 1 if d == e else Fraction(e) / Fraction(d)
-        found.append(intervals.relative_change(n, x, y, xx, xy, yy, scale))
-    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
-    columns[1:, ~given] = np.nan
-    names = ("relative_change", "relative_low", "relative_high")
-    return dict(zip(names, columns, strict=True))
+    scales = [
+        1 if d == e else Fraction(e) / Fraction(d)
+        for d, e in zip(counted.left.tolist(), counted.right.tolist(), strict=True)
+    ]
+    found = intervals.ratios(counted.sums, scales, given, change=True)
+    return dict(zip(("relative_change", "relative_low", "relative_high"), found, strict=True))
 
 
 def pairs(

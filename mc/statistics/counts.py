@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -43,10 +44,15 @@ class Histogram:
     offsets: NDArray[np.int64]
     divisors: NDArray[np.float64]
 
-    @property
+    @cached_property
     def n(self) -> NDArray[np.int64]:
         """In how many replications the metric is defined, shape (K,)."""
         return self.sums(self.counts)
+
+    @cached_property
+    def _upto(self) -> NDArray[np.int64]:
+        """How many replications come up to each value, over all cells."""
+        return np.cumsum(self.counts)
 
     def sums(self, terms: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum the terms, one for each value, of every cell; modulo 2**64."""
@@ -70,7 +76,7 @@ class Histogram:
         n = self.n
         if self.values.size == 0:
             return np.zeros(len(n), np.int64)
-        upto = np.cumsum(self.counts)
+        upto = self._upto
         before = np.concatenate([[0], upto])[self.offsets[:-1]]
         places = np.searchsorted(upto, before + np.clip(ranks, 1, np.maximum(n, 1)))
         return np.where(n > 0, self.values[np.minimum(places, self.values.size - 1)], 0)
@@ -282,8 +288,10 @@ def moments(counted: Histogram) -> Moments:
             variance[k] = (m * b - a * a) * q * q / (m * (m - 1) * p * p)
     some = np.maximum(n, 1)
     centred = near - (s1.astype(np.float64) / some)[cells]
+    square = centred * centred  # a power is ten times as slow
     m2, m3, m4 = (
-        np.bincount(cells, counted.counts * centred**p, minlength=len(n)) / some for p in (2, 3, 4)
+        np.bincount(cells, counted.counts * power, minlength=len(n)) / some
+        for power in (square, square * centred, square * square)
     )
     spread = (variance > 0) & (m2 > 0)
     return Moments(

@@ -99,11 +99,16 @@ def mean_given(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
     """Say where Student's interval of a mean is to be given, with a note or without.
 
     Parameters and sources: `mean_notes`. It is not given with one replication, with too few
-    values that are not zero, and with too skewed ones.
+    values that are not zero, with too skewed ones, and where few replications gave the same: of
+    200 equal values it is likely that less than 2 % of all others differ, of 2 nothing is.
     """
     n, n_nonzero, skewness = (np.asarray(values) for values in (n, n_nonzero, skewness))
+    equal_by_luck = np.isnan(skewness) & (n < MIN_REPLICATIONS)
     given: NDArray[np.bool_] = (
-        (n > 1) & ~_few_nonzero(n, n_nonzero) & ~(n < SKEWNESS_FACTOR * np.square(skewness))
+        (n > 1)
+        & ~_few_nonzero(n, n_nonzero)
+        & ~(n < SKEWNESS_FACTOR * np.square(skewness))
+        & ~equal_by_luck
     )
     return given
 
@@ -148,6 +153,10 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
         (n < needed, "skewness {skewness:.2g}: needs n >= {needed:.0f}"),
         (n < MIN_REPLICATIONS, f"fewer than {MIN_REPLICATIONS} replications"),
     ):
+        if "{" not in note:
+            notes[holds & trusted] = note
+            trusted &= ~holds
+            continue
         for place in zip(*np.nonzero(holds & trusted), strict=True):
             notes[place] = note.format(
                 n=n[place],
@@ -429,6 +438,46 @@ def relative_change(
     if math.isnan(found.low):
         half_width = math.nan
     return Ratio(estimate, found.mcse, estimate - half_width, estimate + half_width)
+
+
+def ratios(
+    sums: NDArray[np.object_],
+    scales: Sequence[Exact],
+    given: NDArray[np.bool_],
+    *,
+    change: bool = False,
+) -> Floats:
+    """`ratio_of_means`, or with `change` `relative_change`, of K samples.
+
+    Parameters
+    ----------
+    sums : ndarray of object, shape (K, 6)
+        Whole numbers: the first six parameters of `ratio_of_means`.
+    scales : sequence of int, Fraction or float, of length K
+        The seventh.
+    given : ndarray of bool, shape (K,)
+        Where an interval may be given.
+    change : bool
+        Whether 1 is subtracted.
+
+    Returns
+    -------
+    ndarray of float64, shape (3, K)
+        Estimate, lower and upper end of its interval; NaN where undefined or not given.
+    """
+    n, sx, sy = sums[:, 0], sums[:, 1], sums[:, 2]
+    found = np.full((3, len(sums)), math.nan)
+    simple = np.array([scale == 1 for scale in scales], np.bool_)
+    simple &= ((n > 0) & (sy != 0)).astype(np.bool_)
+    above = sx - sy if change else sx
+    # all that most need, and ten times as fast
+    found[0, simple] = (above[simple] / sy[simple]).astype(np.float64)
+    one = relative_change if change else ratio_of_means
+    for k in np.flatnonzero(~simple | (given & (n >= MIN_REPLICATIONS).astype(np.bool_))).tolist():
+        pairs, x, y, xx, xy, yy = sums[k].tolist()
+        estimate, _, low, high = one(pairs, x, y, xx, xy, yy, scales[k])
+        found[:, k] = (estimate, low, high) if given[k] else (estimate, math.nan, math.nan)
+    return found
 
 
 def _exact(number: Exact) -> int | Fraction:

@@ -254,8 +254,12 @@ def summary(
 
 def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
     """Expectation of the counters of `TRAFFIC` in each cell: Poisson arrivals in every round."""
-    lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).iter_rows()
-    return [(Fraction(rate) * rounds, Fraction(rate) * window) for rounds, window, rate in lines]
+    lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).rows()
+    known = {
+        (rounds, window, rate): (Fraction(rate) * rounds, Fraction(rate) * window)
+        for rounds, window, rate in dict.fromkeys(lines)
+    }
+    return [known[line] for line in lines]
 
 
 def _estimates(
@@ -344,10 +348,8 @@ def _ratio_of_means(
     names = _ends("ratio_of_means")
     if counts.ratio is None:
         return {name: np.full(len(counts.traffic), math.nan) for name in names}
-    found = [intervals.ratio_of_means(*line) for line in counts.ratio.tolist()]
-    columns = np.array([[r.estimate, r.low, r.high] for r in found], float).reshape(-1, 3).T
-    columns[1:, ~given] = math.nan
-    return dict(zip(names, columns, strict=True))
+    found = intervals.ratios(counts.ratio, [1] * len(given), given)
+    return dict(zip(names, found, strict=True))
 
 
 # --- published figures ----------------------------------------------------------------------
