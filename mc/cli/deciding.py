@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mc.cli.common import Folder, faults, tell, to_stdout
 from mc.cli.formats import Format, one_of, print_frame
+from mc.cli.printing import HEADLINE
 from mc.cli.words import half_width
 
 if TYPE_CHECKING:
@@ -57,7 +58,11 @@ def compare(
     ],
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="Only this metric; may be repeated.", show_default=False),
+        typer.Option(
+            help="Only this metric; may be repeated; all for every one.  [default: those that a "
+            "run prints first]",
+            show_default=False,
+        ),
     ] = None,
     where: Where = None,
     form: Format = "table",
@@ -70,7 +75,8 @@ def compare(
     with faults():
         from mc import decisions
 
-        found = decisions.compare(folder, left, right, metric or (), where or ())
+        wanted = () if metric == ["all"] else metric or tuple(HEADLINE)
+        found = decisions.compare(folder, left, right, wanted, where or ())
         _print(found, form, _compare_lines)
 
 
@@ -94,7 +100,7 @@ def _compare_lines(found: pl.DataFrame) -> Iterable[Any]:
             row = (line["metric"], mean, error, change, *shares, f"{line['n']:,}")
             table.add_row(*(entry if entry != MISSING else "" for entry in row))
         yield table
-        notes = lines.filter(lines["note"].is_not_null()).select("metric", "note")
+        notes = lines.filter(lines["note"].is_not_null(), lines["n"] > 0).select("metric", "note")
         for name, note in notes.iter_rows():
             yield Text(f"no interval for {name}: {note}", "dim")
 
