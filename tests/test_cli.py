@@ -670,3 +670,22 @@ def test_a_fault_after_the_last_round_is_pointed_out() -> None:
     code, _, err = invoke("run", write(text))
     assert code == 0
     assert "small.toml: the fault begins after the last round, in default" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_closed_stdout_or_stderr_is_no_bug() -> None:
+    file = write(SMALL)
+    for command, expected in (
+        (f"check {file} >&-", 0),
+        ("check none.toml >&- 2>&-", 2),
+        ("--version >/dev/full", 1),
+    ):
+        done = subprocess.run(
+            f"'{sys.executable}' -m mc {command}",
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == expected
+        assert "Traceback" not in done.stderr

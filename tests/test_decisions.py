@@ -14,8 +14,10 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import mc
+from mc import experiment as experiments
 from mc.cli import app
 from mc.decisions import QuestionError
+from mc.runner import choose
 from mc.store import FolderError
 
 SWEEP = """
@@ -373,3 +375,19 @@ def test_attempts_are_named_as_in_the_file_or_as_in_the_tables(tmp_path: Path) -
     assert got[0, "left_name"] == "tries 3x3"
     with pytest.raises(QuestionError, match="tries is one of 1 3x3"):
         mc.compare(folder, "tries=9", "tries=1")
+
+
+def test_a_value_of_a_range_is_named_by_the_six_digits_that_tables_show(tmp_path: Path) -> None:
+    text = (
+        'title = "x"\nreplications = 40\n[fixed]\nrounds = 50\n[grid]\n'
+        'budget = {from = 0.01, to = 1, steps = 7, scale = "log"}\n'
+    )
+    folder = run(tmp_path, text)
+    got = mc.compare(folder, "budget=0.0215443", "budget=1", ["calls"])
+    assert got["left"].to_list() == [1]
+    assert got.equals(mc.compare(folder, "budget=0.021544346900318836", "6", ["calls"]))
+    with pytest.raises(QuestionError, match=r"no cell has budget = 0.02154;.* 0.464159 1$"):
+        mc.compare(folder, "budget=0.02154", "6")
+    experiment = experiments.read(tmp_path / "sweep.toml")
+    for written in ("0.0215443", "0.021544346900318836"):
+        assert [point.cell for point in choose(experiment, at={"budget": written})] == [1]

@@ -142,7 +142,7 @@ def best(
     with faults():
         from mc import decisions
 
-        over = tuple(across or ())
+        over = tuple(dict.fromkeys(across or ()))
         asked = tuple(name for name in _per(per) if name not in over)
         found = decisions.best(
             *(folder, metric, cast("Goal", goal), subject_to or (), asked, where or (), over),

@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from mc.experiment.words import hint, quote, tries_text, value_text
+from mc.experiment.tables import same_values
+from mc.experiment.words import SHOWN, hint, quote, tries_text, value_text
 from mc.statistics import METRICS, Metric
 from mc.store import FolderError, Results
 
@@ -83,9 +84,10 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
         left = cells.filter(_equals(cells[name], value))
         if left.height == 0:
             written = value_text if name in ("scenario", "policy") else _plain
-            values = list(dict.fromkeys(map(written, cells[name].to_list())))[:12]
+            values = list(dict.fromkeys(map(written, cells[name].to_list())))
+            more = " ..." if len(values) > SHOWN else ""
             raise QuestionError(
-                f"no cell has {name} = {value}; {name} is one of {' '.join(values)}"
+                f"no cell has {name} = {value}; {name} is one of {' '.join(values[:SHOWN])}{more}"
             )
         cells = left
         names.add(name)
@@ -99,9 +101,13 @@ def _equals(column: pl.Series, text: str) -> pl.Series:
     if column.dtype == pl.String:
         return (column == (tries_text(text) if column.name == "tries" else text)).fill_null(False)
     try:
-        return (column == float(text)).fill_null(False)
+        number = float(text)
     except ValueError:
         return pl.Series([False] * len(column))
+    # a value made by a range has up to 17 digits, of which tables show six
+    return column.is_in(same_values(number, column.drop_nulls().unique().to_list())).fill_null(
+        False
+    )
 
 
 def where_all(results: Results, conditions: Sequence[str]) -> pl.DataFrame:

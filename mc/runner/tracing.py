@@ -217,9 +217,11 @@ def choose(
 
 
 def _same(written: str | None, wanted: str) -> bool:
-    """Whether two texts mean the same value: 8 is 8.0."""
+    """Whether two texts mean the same value: 8 is 8.0, [3, 3] is 3x3."""
     try:
-        return written is not None and float(written) == float(wanted)
+        number = float(wanted)
+        # a value made by a range has up to 17 digits, of which six are written
+        return written is not None and float(written) in (number, float(value_text(number)))
     except ValueError:
         return written is not None and tries_text(written) == tries_text(wanted)
 
