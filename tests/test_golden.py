@@ -64,10 +64,16 @@ def test_the_golden_file_is_whole(name: str) -> None:
     assert got == expected
 
 
-@pytest.mark.parametrize("name", N_ROWS)
-def test_the_oracle_gives_every_golden_row(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        *((name, 3) for name in N_ROWS),  # and no step of a grid: 3 does not divide 41 seeds
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in N_ROWS),
+    ],
+)
+def test_the_oracle_gives_the_golden_rows(name: str, step: int) -> None:
     mismatches = []
-    for golden in read(name):
+    for golden in read(name)[::step]:
         got = simulate(golden.cell, lesson_draws(golden.cell, golden.seed))
         if different := differences(got, golden.counters):
             mismatches.append((golden.line, golden.cell, golden.seed, different))

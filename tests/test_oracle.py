@@ -33,7 +33,7 @@ from oracle import (
 import mc
 
 MAX_CALLS: Final = 20_000  # of one random cell, at most and on average: the oracle is slow
-N_GROUPS: Final = {"philox": 130, "lesson": 30}  # 2,080 and 480 cells
+N_GROUPS: Final = {"philox": 80, "lesson": 30}  # 1,280 and 480 cells
 N_CELLS: Final = 16  # of a group, simulated in one call
 
 

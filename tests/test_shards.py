@@ -281,7 +281,7 @@ def test_merge_refuses_to_simulate_and_names_what_is_missing(tmp_path: Path, nam
     n = 480 if name == "fixed" else 160
     n_missing = n - mc.load(out).replications.height
     assert str(caught.value).startswith(f"{out}: {n_missing} of {n} rows are missing")
-    assert 'of 8 cells (scenario "healthy", policy "none", backoff_cap 4.0; ' in str(caught.value)
+    assert 'of 8 cells (scenario "healthy", policy "none", backoff_cap 4; ' in str(caught.value)
     assert "; and 5 more)" in str(caught.value)
     assert snapshot(out) == before
 
