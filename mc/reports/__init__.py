@@ -4,10 +4,10 @@
     figures/*.svg, *.png         each figure, as it can go into a paper
     figures/*.parquet            what figures are made of, where no table holds it
 
-The rooms of this folder: `view` (what all take from the results), `style` (how figures look and
-are written), `storm`, `distributions`, `sweeps`, `frontier`, `forest` (each kind of figure),
-`pictures` (which of them there are, with their texts), `answer`, `tables`, `page` (the page around
-them).
+The rooms of this folder: `view` (what all take from the results), `words` (how numbers are
+written), `style` (how figures look and are written), `storm`, `distributions`, `sweeps`, `maps`,
+`frontier`, `forest` (each kind of figure), `pictures` (which of them there are, with their texts),
+`parts` (their panels on the page), `answer`, `tables`, `meanings`, `page` (the page around them).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mc.experiment import Point
     from mc.store import Results
 
-__all__ = ["PAGE", "draw_trace", "is_current", "report"]
+__all__ = ["PAGE", "draw_trace", "is_current", "is_stale", "report"]
 
 PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
@@ -92,6 +92,11 @@ def is_current(results: Results) -> bool:
         return _mark(results).encode() in (results.folder / PAGE).read_bytes()
     except OSError:
         return False
+
+
+def is_stale(results: Results) -> bool:
+    """Whether there is a page, of earlier results."""
+    return (results.folder / PAGE).is_file() and not is_current(results)
 
 
 def _mark(results: Results) -> str:

@@ -73,18 +73,26 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure
     metrics = table["metric"].unique(maintain_order=True).to_list()
     n_columns = 2
     n_rows = -(-len(metrics) // n_columns)
-    labels = [wrapped(view.lines[cell]["label"], 28) for cell in chosen]
+    labels = [wrapped(view.marked(cell), 52) for cell in chosen]
     n_lines = max(label.count("\n") + 1 for label in labels)
-    height = max(0.42, 0.15 * n_lines + 0.06) * len(chosen) + 0.75
-    figure = new_figure(WIDTH + 0.6, 0.5 + n_rows * height)
+    figure = new_figure(WIDTH, 0.5 + n_rows * ((0.38 + 0.15 * n_lines) * len(chosen) + 0.6))
     grid = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
+    above = 0.38 / (0.38 + 0.15 * n_lines)  # of a row: the histogram, above it the cell's label
     panels = list(grid.ravel())
     hide_unused(panels, len(metrics))
     for metric, panel in zip(metrics, panels, strict=False):
-        _panel(view, chosen, metric, table.filter(pl.col("metric") == metric), panel)
-    for row in grid:
-        row[0].set_yticks(np.arange(len(chosen)) - 0.3, labels, fontsize=8)
-        row[0].set_ylim(len(chosen) - 0.75, -0.95)
+        _panel(view, chosen, metric, table.filter(pl.col("metric") == metric), panel, 0.9 * above)
+        for i, label in enumerate(labels):
+            panel.annotate(
+                label,
+                (0.0, i - above),
+                xycoords=("axes fraction", "data"),
+                va="bottom",
+                fontsize=7.5,
+                linespacing=1.0,
+            ).set_in_layout(False)  # inside the panel; to measure it takes long
+        panel.set_yticks([])
+    panels[0].set_ylim(len(chosen) - 0.85, -1.0)
     handles: dict[str, Any] = {}
     for panel in panels[: len(metrics)]:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -93,8 +101,15 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure
     return figure
 
 
-def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, panel: Axes) -> None:
-    """One metric: histograms on a common axis, each as high as its row."""
+def _panel(
+    view: View,
+    chosen: list[int],
+    metric: str,
+    table: pl.DataFrame,
+    panel: Axes,
+    height: float,
+) -> None:
+    """One metric: histograms on a common axis, each as high as its row allows."""
     for i, cell in enumerate(chosen):
         color = SERIES[i % len(SERIES)]
         panel.axhline(i, color=color, linewidth=0.5)
@@ -104,7 +119,7 @@ def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, pane
             # from each end of a bar to the next; 0 where bars are left out
             x = np.column_stack([low, low, high, high]).ravel()
             y = np.column_stack([0 * counts, counts, counts, 0 * counts]).ravel() / counts.max()
-            panel.fill_between(x, i, i - 0.8 * y, color=color, alpha=0.55, linewidth=0.3)
+            panel.fill_between(x, i, i - height * y, color=color, alpha=0.55, linewidth=0.3)
             panel.plot(
                 view.estimates[cell, metric]["mean"],
                 i,
@@ -132,7 +147,6 @@ def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, pane
             )
     panel.set_title(metric_title(metric))
     panel.grid(False, axis="y")
-    panel.tick_params(axis="y", length=0)
     panel.spines["left"].set_visible(False)
     panel.xaxis.set_major_locator(MaxNLocator(5))
     plain_numbers(panel.xaxis)

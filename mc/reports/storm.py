@@ -191,7 +191,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
     chosen = view.chosen(scenario)
     n_columns = 1 if len(chosen) == 1 else 2
     n_rows = -(-len(chosen) // n_columns)
-    figure = new_figure(WIDTH, 1.0 + 1.75 * n_rows)
+    figure = new_figure(WIDTH + 1.2, 1.0 + 1.95 * n_rows)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     panels = list(grid.ravel())
     hide_unused(panels, len(chosen))
@@ -238,16 +238,28 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
             label="median" if several else "calls",
         )
         _capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
-        panel.set_title(wrapped(view.lines[number]["label"], 40 if n_columns == 2 else 84))
+        panel.set_title(wrapped(view.marked(number), 40 if n_columns == 2 else 84))
+        # each panel can be read alone: on a narrow page they stand below one another
+        panel.tick_params(labelbottom=True, labelleft=True)
+        _per_second(panel, cell)
     for panel in panels[: len(chosen)][-n_columns:]:
         panel.set_xlabel(_time_label(view.parameters(chosen[0])))
-        panel.tick_params(labelbottom=True)
     step = first["rounds"][0]
     per = "calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds"
-    for row in grid:
-        row[0].set_ylabel(per)
-    _legend(figure, panels[min(1, len(chosen) - 1)], len(panels))
+    for panel in panels[: len(chosen)]:
+        panel.set_ylabel(per)
+    _legend(figure, panels[min(1, len(chosen) - 1)])
     return figure
+
+
+def _per_second(panel: Axes, cell: Cell) -> None:
+    """The same calls in a second, on an axis at the right."""
+    right = panel.secondary_yaxis(
+        "right",
+        functions=(lambda y: y * cell.rounds_per_second, lambda y: y / cell.rounds_per_second),
+    )
+    right.set_ylabel("calls/s")
+    right.yaxis.set_major_formatter(lambda value, _: short(value))
 
 
 def _closed(values: pl.Series) -> NDArray[Any]:
@@ -303,10 +315,10 @@ def _time_label(cell: Cell) -> str:
     return "seconds since the fault began" if fault(cell) else "seconds"
 
 
-def _legend(figure: Figure, panel: Axes, n_panels: int) -> None:
+def _legend(figure: Figure, panel: Axes) -> None:
     """One legend for all panels, in the colour of the one that it is taken from."""
     handles, labels = panel.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3 if n_panels > 1 else 5)
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
 
 
 # --- one replication -----------------------------------------------------------------------------
@@ -381,7 +393,7 @@ def draw_trace(
         lower.set_ylabel("requests\nwaiting")
     grid[-1].set_xlabel(_time_label(next(iter(cells.values()))))
     figure.align_ylabels(list(grid))
-    _legend(figure, grid[0], 1)
+    _legend(figure, grid[0])
     return figure
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from string import ascii_uppercase
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,6 +19,8 @@ from mc.runner import indices_of
 from mc.statistics import METRICS, with_ratios
 from mc.statistics.metrics import divisors_of
 from mc.store import Results
+
+_T = TypeVar("_T")
 
 HEADLINE: Final = (
     *("calls", "multiplier", "peak", "successful", "dropped"),
@@ -37,6 +41,9 @@ NAMES: Final = {
 MOST_SCENARIOS: Final = 4
 MOST_CELLS: Final = 6
 """Scenarios, and cells of each, that are drawn one by one; of a sweep a choice."""
+
+MOST_MARKED: Final = 8
+"""Cells on the frontier that have a letter."""
 
 TRACED: Final = 300
 """Replications of the second pass, in which every round is recorded."""
@@ -171,7 +178,14 @@ class View:
 
     def in_scenario(self, scenario: str) -> list[int]:
         """Numbers of its cells, in the order of the file."""
-        return self.cells.filter(pl.col("scenario") == scenario)["cell"].to_list()
+        return self._by_scenario[scenario]
+
+    @cached_property
+    def _by_scenario(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {scenario: [] for scenario in self.scenarios}
+        for cell, line in self.lines.items():
+            found[line["scenario"]].append(cell)
+        return found
 
     def has_window(self, cell: int) -> bool:
         """Whether a fault lies inside the run."""
@@ -179,25 +193,106 @@ class View:
 
     def strain(self, scenario: str) -> str:
         """The metric that says how much the dependency is asked for."""
-        return "window_rate" if any(map(self.has_window, self.in_scenario(scenario))) else "calls"
+        return self._strains[scenario]
+
+    @cached_property
+    def _strains(self) -> dict[str, str]:
+        return {
+            scenario: "window_rate" if any(map(self.has_window, cells)) else "calls"
+            for scenario, cells in self._by_scenario.items()
+        }
+
+    def is_sweep(self, scenario: str) -> bool:
+        """Whether there are too many cells for each to be told of."""
+        return len(self.in_scenario(scenario)) > MOST_CELLS
+
+    @cached_property
+    def _frontiers(self) -> dict[str, list[int]]:
+        return {scenario: self._undominated(scenario) for scenario in self.scenarios}
+
+    def _undominated(self, scenario: str) -> list[int]:
+        known = [
+            (strain, dropped, cell)
+            for cell in self.in_scenario(scenario)
+            if (strain := self.mean(cell, self.strain(scenario))) is not None
+            and (dropped := self.mean(cell, "dropped")) is not None
+        ]
+        best: list[int] = []
+        fewest = np.inf
+        for _, dropped, cell in sorted(known):
+            if dropped < fewest:
+                best.append(cell)
+                fewest = dropped
+        return best
+
+    def frontier(self, scenario: str) -> list[int]:
+        """Cells than which no other has both a lower strain and fewer drops, by their means.
+
+        From the lowest strain to the highest; of cells with equal means the first.
+        """
+        return self._frontiers[scenario]
+
+    def marks(self, scenario: str) -> dict[int, str]:
+        """Letters of cells on the frontier of a sweep; of many a choice, evenly spaced."""
+        some = spread(self.frontier(scenario), MOST_MARKED) if self.is_sweep(scenario) else []
+        return dict(zip(some, ascii_uppercase, strict=False))
+
+    def marked(self, cell: int) -> str:
+        """The label of a cell, with its letter if it has one."""
+        line = self.lines[cell]
+        mark = self.marks(line["scenario"]).get(cell)
+        return f"{mark}: {line['label']}" if mark else str(line["label"])
+
+    @cached_property
+    def _counts(self) -> Counter[tuple[Any, ...]]:
+        return Counter(map(self._corner, self.lines))
+
+    def _corner(self, cell: int) -> tuple[Any, ...]:
+        scenario = self.lines[cell]["scenario"]
+        return scenario, self.mean(cell, self.strain(scenario)), self.mean(cell, "dropped")
+
+    def n_like(self, cell: int) -> int:
+        """How many further cells of the scenario have the same means of strain and of drops."""
+        return self._counts[self._corner(cell)] - 1
+
+    def baseline(self, scenario: str) -> int | None:
+        """The first cell with which another is compared."""
+        for cell in self.in_scenario(scenario):
+            first: int | None = self.lines[cell]["baseline"]
+            if first is not None and first != cell:
+                return first
+        return None
+
+    def _of_note(self, scenario: str) -> list[int]:
+        """The baseline and the cell with the highest strain."""
+        strain = self.strain(scenario)
+        highest = max(self.in_scenario(scenario), key=lambda c: (self.mean(c, strain) or 0.0, -c))
+        baseline = self.baseline(scenario)
+        return list(dict.fromkeys([*([] if baseline is None else [baseline]), highest]))
 
     def chosen(self, scenario: str) -> list[int]:
-        """The cells that are drawn one by one: all, or some from lowest strain to highest."""
-        cells = self.in_scenario(scenario)
-        if len(cells) <= MOST_CELLS:
-            return cells
-        strain = self.strain(scenario)
-        ordered = sorted(cells, key=lambda cell: (self.mean(cell, strain) or 0.0, cell))
-        places = np.linspace(0, len(ordered) - 1, MOST_CELLS).round().astype(int)
-        return [ordered[i] for i in dict.fromkeys(places.tolist())]
+        """The cells that are drawn one by one.
+
+        All; of a sweep the baseline, some of the frontier and the one with the highest strain, by
+        their strain.
+        """
+        if not self.is_sweep(scenario):
+            return self.in_scenario(scenario)
+        strain, kept = self.strain(scenario), self._of_note(scenario)
+        others = [cell for cell in self.marks(scenario) if cell not in kept]
+        kept += spread(others, MOST_CELLS - len(kept))
+        return sorted(kept, key=lambda cell: (self.mean(cell, strain) or 0.0, cell))
 
     def choice_note(self, scenario: str) -> str:
         """Say which cells are drawn, where it is not all of them."""
-        n = len(self.in_scenario(scenario))
-        if n <= MOST_CELLS:
+        if not self.is_sweep(scenario):
             return ""
-        name = NAMES[self.strain(scenario)]
-        return f"{MOST_CELLS} of {n:,} cells, from the lowest {name} to the highest, evenly spaced."
+        chosen, n = self.chosen(scenario), len(self.in_scenario(scenario))
+        baseline = "" if self.baseline(scenario) is None else "the baseline, "
+        return (
+            f"{len(chosen)} of {n:,} cells: {baseline}some of the frontier (with its letters) and "
+            f"the one with the highest {NAMES[self.strain(scenario)]}."
+        )
 
     def parameters(self, cell: int) -> Cell:
         """The cell itself."""
@@ -251,6 +346,12 @@ class View:
             Ascending; empty where the metric is undefined.
         """
         return self._counted.get((cell, metric), (np.empty(0), np.empty(0, np.int64)))
+
+
+def spread(listed: Sequence[_T], n: int) -> list[_T]:
+    """Take up to n, evenly spaced, the first and the last among them."""
+    places = np.linspace(0, len(listed) - 1, min(n, len(listed))).round().astype(int)
+    return [listed[i] for i in dict.fromkeys(places.tolist())]
 
 
 def _alone(scenario: str) -> str:
