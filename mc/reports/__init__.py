@@ -6,8 +6,9 @@
 
 The rooms of this folder: `view` (what all take from the results), `words` (how numbers are
 written), `style` (how figures look and are written), `storm`, `distributions`, `sweeps`, `maps`,
-`frontier`, `forest` (each kind of figure), `pictures` (which of them there are, with their texts),
-`parts` (their panels on the page), `answer`, `tables`, `meanings`, `page` (the page around them).
+`frontier`, `forest`, `tracing` (each kind of figure), `pictures` (which of them there are, with
+their texts), `parts` (their panels on the page), `answer`, `tables`, `meanings`, `page` (the page
+around them).
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     svg : str
     png : bytes
     """
-    from mc.reports import storm
+    from mc.reports import tracing
     from mc.reports.style import style, written
     from mc.reports.view import value_text
 
@@ -133,4 +134,4 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
         names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
         labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
     with style():
-        return written(storm.draw_trace(rounds, cells, labels))
+        return written(tracing.draw_trace(rounds, cells, labels))

@@ -13,7 +13,15 @@ from mc.model import MEANINGS
 from mc.reports.style import short
 from mc.reports.tables import Table, frontier
 from mc.reports.view import NAMES, View, half_width
-from mc.reports.words import count, is_against_number, link, percent, told, with_error
+from mc.reports.words import (
+    count,
+    is_against_number,
+    link,
+    percent,
+    precision_words,
+    told,
+    with_error,
+)
 from mc.statistics import DEPENDS, FAILS, HOLDS
 
 _MOST_CLAIMS: Final = {HOLDS: 3, FAILS: 6, DEPENDS: 6}
@@ -78,11 +86,9 @@ def missed(view: View) -> str:
     n = view.cells.filter(pl.col("stopped_by") == MAX).height
     if precision is None or n == 0:
         return ""
-    widths = [f"{100 * precision['relative']:g} %"] if precision["relative"] else []
-    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
     return (
         f"{n:,} of {count(view.cells.height, 'cell')} {'is' if n == 1 else 'are'} not as precise "
-        f"as asked ({', '.join(precision['metrics'])} to {' or '.join(widths)}): "
+        f"as asked ({precision_words(precision)}): "
         f"{precision['max']:,} replications did not suffice."
     )
 
@@ -172,7 +178,7 @@ def _sweep(view: View, scenario: str) -> Paragraph:
     n, n_best = len(view.in_scenario(scenario)), len(view.frontier(scenario))
     n_like = sum(map(view.n_like, view.frontier(scenario)))
     verb, n_shown = "is" if n_best == 1 else "are", len(view.marks(scenario))
-    shown = f", {n_shown} of them in the table" if n_best > n_shown else ""
+    shown = f", {n_shown} that lie apart in the table" if n_best > n_shown else ""
     text = (
         f"Of {count(n, 'cell')}, {n_best} {verb} on the frontier{shown}: no other has both a lower "
         f"mean {NAMES[view.strain(scenario)]} and fewer requests dropped. "

@@ -10,7 +10,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from mc.reports.style import INK, SERIES, WIDTH, hide_unused, new_figure, plain_numbers, wrapped
-from mc.reports.view import HEADLINE, View, metric_title
+from mc.reports.view import HEADLINE, MOST_SCENARIOS, View, metric_title
+from mc.statistics import METRICS, with_ratios
+from mc.statistics.metrics import divisors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +27,50 @@ _BARS: Final = 60
 """Bars of a histogram, at most: more values than that are put together."""
 
 
-def histograms(view: View, scenario: str) -> pl.DataFrame:
+Counted = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
+"""Values of a metric in a cell, ascending, and how many replications have each."""
+
+
+def counted(view: View) -> Counted:
+    """Count the values of all cells that are drawn one by one."""
+    wanted = [c for scenario in view.scenarios[:MOST_SCENARIOS] for c in view.chosen(scenario)]
+    drawn = view.results.cells.filter(pl.col("cell").is_in(wanted))
+    if view.results.keeps_rows:
+        rows = view.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
+        long = (
+            with_ratios(rows, drawn)
+            .select("cell", pl.col(HEADLINE).cast(pl.Float64))
+            .unpivot(index="cell", variable_name="metric")
+            .drop_nulls()
+            .group_by("cell", "metric", "value")
+            .agg(count=pl.len())
+        )
+    else:
+        long = view.results.histograms.drop_nulls().filter(
+            pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
+        )
+        divisors = {metric: pl.Series(divisors_of(METRICS[metric], drawn)) for metric in HEADLINE}
+        per = pl.DataFrame({"cell": drawn["cell"]} | divisors).unpivot(
+            index="cell", variable_name="metric", value_name="divisor"
+        )
+        long = long.join(per, on=["cell", "metric"]).with_columns(
+            value=pl.col("value") / pl.col("divisor")
+        )
+    return {
+        (cell, metric): (some["value"].to_numpy(), some["count"].to_numpy().astype(np.int64))
+        for (cell, metric), some in long.sort("value").group_by("cell", "metric")
+    }
+
+
+def histograms(view: View, scenario: str, found: Counted) -> pl.DataFrame:
     """Count replications, for each headline number with the same bars in all cells.
+
+    Parameters
+    ----------
+    view : View
+    scenario : str
+    found : Counted
+        What `counted` gave.
 
     Returns
     -------
@@ -36,12 +80,13 @@ def histograms(view: View, scenario: str) -> pl.DataFrame:
     """
     frames = [_SCHEMA.to_frame()]
     for metric in HEADLINE:
-        found = {cell: view.distribution(cell, metric) for cell in view.chosen(scenario)}
-        some = [values for values, _ in found.values() if values.size]
-        if not some:
+        cells = [cell for cell in view.chosen(scenario) if (cell, metric) in found]
+        if not cells:
             continue
-        edges = _edges(np.unique(np.concatenate(some)), _bar_width(view, list(found), metric))
-        for cell, (values, counts) in found.items():
+        every = np.unique(np.concatenate([found[cell, metric][0] for cell in cells]))
+        edges = _edges(every, _bar_width(view, cells, metric))
+        for cell in cells:
+            values, counts = found[cell, metric]
             heights = np.histogram(values, edges, weights=counts)[0].astype(np.int64)
             bars = np.flatnonzero(heights)
             columns = {

@@ -49,15 +49,18 @@ def draw_claims(view: View, claims: pl.DataFrame) -> Figure:
     """
     lines = claims.head(MOST_CLAIMS).to_dicts()
     texts = [wrapped(line["text"], _CHARACTERS) for line in lines]
-    heights = [max(2, text.count("\n") + 1) for text in texts]
-    figure = new_figure(WIDTH + 2.2, 1.15 + 0.165 * sum(heights))
+    means = [wrapped(link(view, line)[1], _CHARACTERS) for line in lines]
+    heights = [
+        max(2, *(x.count("\n") + 1 for x in pair)) for pair in zip(texts, means, strict=True)
+    ]
+    figure = new_figure(WIDTH + 2.8, 1.15 + 0.165 * sum(heights))
     shares, differences = figure.subplots(1, 2, sharey=True, width_ratios=[1, 1.1])
     places, at = [], 0.0
     for height in heights:
         places.append(at + height / 2)
         at += height
     _shares(shares, lines, places)
-    _differences(view, differences, lines, places)
+    _differences(differences, lines, places, means)
     shares.set_yticks(places, texts)
     shares.set_ylim(at + 0.3, -0.3)
     for panel in (shares, differences):
@@ -116,14 +119,13 @@ def _differences(view: View, panel: Axes, lines: list[dict[str, Any]], places: l
     reach = max(2 * _LINEAR, 4 * most)
     panel.axvspan(-1.96, 1.96, color=SHADE, linewidth=0, zorder=0)
     panel.axvline(0, color=INK, linewidth=0.8)
-    for line, place, x in zip(lines, places, errors, strict=True):
+    for line, place, x, text in zip(lines, places, errors, means, strict=True):
         color, marker = _VERDICTS[line["verdict"]]
         if x is not None:
             if line["ci_low"] is not None and line["mcse"]:
                 ends = [line["ci_low"] / line["mcse"], line["ci_high"] / line["mcse"]]
                 panel.plot(ends, [place, place], color=color, linewidth=2.6)
             panel.plot(x, place, marker=marker, color=color, markersize=6, linestyle="none")
-        text = wrapped(link(view, line)[1], 30)
         panel.annotate(
             text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8
         )
@@ -136,9 +138,13 @@ def _differences(view: View, panel: Axes, lines: list[dict[str, Any]], places: l
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     panel.set_xlabel("left − right, in standard errors")
     panel.annotate(
-        "mean of left − right,\nor of left alone", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=8,
+        "mean of left − right,\nor of left alone",
+        (1.02, 1),
+        xycoords="axes fraction",
+        va="bottom",
+        fontsize=8,
         fontweight="bold",
-    )  # fmt: skip
+    )
 
 
 def _in_errors(line: dict[str, Any]) -> float | None:

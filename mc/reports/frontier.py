@@ -74,8 +74,10 @@ def _letters(view: View, panel: Axes, scenario: str, strain: str) -> None:
         panel.annotate(
             letter,
             (view.mean(cell, strain) or 0.0, view.mean(cell, "dropped") or 0.0),
-            (5, 5),
+            (-5, 0),  # left of it there is nothing as low
             textcoords="offset points",
+            ha="right",
+            va="bottom",
             fontsize=8.5,
             fontweight="bold",
             color=INK,

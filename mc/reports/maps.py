@@ -114,7 +114,7 @@ def heat_note(view: View, scenario: str, metric: str) -> str:
         same = with_error(
             view.mean(cells[0], metric), view.half_width(cells[0], metric), MEANINGS[metric][0]
         )
-        note += f"{policy} has {same} in {'all of its ' * (len(cells) > 1)}"
+        note += f"“{policy}” has {same} in {'all of its ' * (len(cells) > 1)}"
         note += f"{count(len(cells), 'cell')} and no map. "
     n = (len(view.policies) - len(constant)) * (len(third.values) if third else 1)
     drawn = len(_maps(view, scenario, metric))

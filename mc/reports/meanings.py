@@ -9,6 +9,7 @@ from mc.experiment import CELL_COLUMNS
 from mc.model import MEANINGS, PARAMETERS
 from mc.reports.tables import Field, Table
 from mc.reports.view import HEADLINE, NAMES, View, value_text
+from mc.reports.words import precision_words
 
 _MOST_VALUES: Final = 12
 """Values of a parameter that are listed."""
@@ -25,13 +26,21 @@ def meanings(view: View) -> Table:
         for metric, (unit, meaning) in MEANINGS.items()
         if metric in {*shown, *of_claims, *published}
     ]
+    unit, meaning = CELL_COLUMNS["max_attempts"]
     lines += [
-        (Field(name), Field(unit), Field(meaning))
-        for name, (unit, meaning) in CELL_COLUMNS.items()
-        if name in ("max_attempts", "replications")
+        (Field("max_attempts"), Field(unit), Field(meaning)),
+        (
+            Field("replications"),
+            Field("1"),
+            Field("independent runs of a cell"),
+        ),
+        (Field("±"), Field("of the number"), Field("half-width of the 95 % interval of a mean")),
     ]
     return _plain(
-        "Metrics", "Each is counted in every replication.", ("number", "unit", "meaning"), lines
+        "Metrics",
+        "Numbers of one replication; what is shown of them is mostly the mean.",
+        ("number", "unit", "meaning"),
+        lines,
     )
 
 
@@ -92,10 +101,8 @@ def making(view: View) -> Sequence[tuple[str, str]]:
             "replications",
             f"{manifest['replications']:,} of each cell"
             if precision is None
-            else f"up to {manifest['replications']:,}, until "
-            + ", ".join(
-                f"{name} {value}" for name, value in precision.items() if value is not None
-            ),
+            else f"{precision['min']:,} to {manifest['replications']:,} of each cell, until "
+            f"{precision_words(precision)} ({100 * precision['confidence']:g} % intervals)",
         ),
         ("baseline", source.get("baseline") or ""),
         ("versions", versions),

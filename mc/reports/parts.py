@@ -62,7 +62,8 @@ def parts(figure: Figure) -> list[Part]:
         Legends first.
     """
     figure.dpi = 72
-    renderer: Any = FigureCanvasAgg(figure).get_renderer()
+    canvas: Any = FigureCanvasAgg(figure)
+    renderer = canvas.get_renderer()
     height = float(figure.bbox.height)
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     scales = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]

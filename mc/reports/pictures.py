@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from mc.model import MEANINGS
-from mc.reports.distributions import draw_distributions, histograms
+from mc.reports.distributions import counted, draw_distributions, histograms
 from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.frontier import draw_frontier
 from mc.reports.maps import draw_heat, heat_axes, heat_note
@@ -74,7 +74,10 @@ def spread_tables(view: View) -> dict[str, pl.DataFrame]:
     """Make the histograms of each scenario that is drawn, by its name; none of one replication."""
     if view.cells["replications"].max() == 1:
         return {}
-    return {scenario: histograms(view, scenario) for scenario in view.scenarios[:MOST_SCENARIOS]}
+    found = counted(view)
+    return {
+        scenario: histograms(view, scenario, found) for scenario in view.scenarios[:MOST_SCENARIOS]
+    }
 
 
 def pictures(

@@ -172,7 +172,6 @@ def frontier(view: View, scenario: str) -> Table:
     cells = [*marks, *([] if baseline is None or baseline in marks else [baseline])]
     lines = [
         (
-            Field(marks.get(cell, "–")),
             Field(_frontier_label(view, cell, baseline)),
             *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in metrics),
             Field(str(view.lines[cell]["max_attempts"]), view.lines[cell]["max_attempts"]),
@@ -181,10 +180,10 @@ def frontier(view: View, scenario: str) -> Table:
     ]
     return Table(
         f"Frontier of {scenario}",
-        "Letters as in the figures; ± as everywhere."
+        "From the lowest strain to the highest; letters as in the figures. Neighbours whose "
+        "intervals overlap may stand in the other order."
         + (_missed_note(view) if any(_missed(view.lines[cell]) for cell in cells) else ""),
         (
-            ("", False),
             ("cell", False),
             *((metric_title(metric), True) for metric in metrics),
             ("max_attempts", True),
@@ -199,7 +198,7 @@ def _frontier_label(view: View, cell: int, baseline: int | None) -> str:
     line, n = view.lines[cell], view.n_like(cell)
     notes = ["baseline"] if cell == baseline else []
     notes += [f"and {n:,} with the same means"] if n else []
-    return f"{line['label']}{_missed(line)}" + (f" ({', '.join(notes)})" if notes else "")
+    return f"{view.marked(cell)}{_missed(line)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _first(view: View) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from mc import experiment as experiments
 from mc.model import MEANINGS, Cell
 from mc.runner import indices_of
-from mc.statistics import METRICS, with_ratios
-from mc.statistics.metrics import divisors_of
 from mc.store import Results
 
 _T = TypeVar("_T")
@@ -44,6 +42,9 @@ MOST_CELLS: Final = 6
 
 MOST_MARKED: Final = 8
 """Cells on the frontier that have a letter."""
+
+_APART: Final = 0.04
+"""How far apart they are at least, as a share of the frontier's extent."""
 
 TRACED: Final = 300
 """Replications of the second pass, in which every round is recorded."""
@@ -233,9 +234,37 @@ class View:
         return self._frontiers[scenario]
 
     def marks(self, scenario: str) -> dict[int, str]:
-        """Letters of cells on the frontier of a sweep; of many a choice, evenly spaced."""
-        some = spread(self.frontier(scenario), MOST_MARKED) if self.is_sweep(scenario) else []
-        return dict(zip(some, ascii_uppercase, strict=False))
+        """Letters of cells on the frontier of a sweep; of many those that lie apart."""
+        return self._marks[scenario]
+
+    @cached_property
+    def _marks(self) -> dict[str, dict[int, str]]:
+        return {
+            scenario: dict(zip(self._apart(scenario), ascii_uppercase, strict=False))
+            if self.is_sweep(scenario)
+            else {}
+            for scenario in self.scenarios
+        }
+
+    def _apart(self, scenario: str) -> list[int]:
+        """Take the ends of the frontier, and of the others what is seen apart in a figure."""
+        cells = self.frontier(scenario)
+        if len(cells) < 3:
+            return cells
+        strain = self.strain(scenario)
+        means = np.array(
+            [[self.mean(cell, metric) for metric in (strain, "dropped")] for cell in cells], float
+        )
+        at = means / np.ptp(means, axis=0)  # on a frontier both differ
+        near = _APART
+        while True:
+            kept = [0]
+            for i in range(1, len(cells) - 1):
+                if np.abs(at[i] - at[kept[-1]]).max() >= near <= np.abs(at[i] - at[-1]).max():
+                    kept.append(i)
+            if len(kept) < MOST_MARKED:
+                return [cells[i] for i in [*kept, -1]]
+            near *= 1.2
 
     def marked(self, cell: int) -> str:
         """The label of a cell, with its letter if it has one."""
@@ -303,49 +332,6 @@ class View:
         line = self.lines[cell]
         most = max(_FEWEST_TRACED, _ROUNDS_TRACED // line["rounds"])
         return indices_of(self.source, min(line["replications"], TRACED, most))
-
-    @cached_property
-    def _counted(self) -> dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]:
-        """Values and counts of all cells that are drawn one by one, by cell and metric."""
-        wanted = [c for scenario in self.scenarios[:MOST_SCENARIOS] for c in self.chosen(scenario)]
-        drawn = self.cells.filter(pl.col("cell").is_in(wanted)).drop("label")
-        if self.results.keeps_rows:
-            rows = self.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
-            long = (
-                with_ratios(rows, drawn)
-                .select("cell", pl.col(HEADLINE).cast(pl.Float64))
-                .unpivot(index="cell", variable_name="metric")
-                .drop_nulls()
-                .group_by("cell", "metric", "value")
-                .agg(count=pl.len())
-            )
-        else:
-            long = self.results.histograms.drop_nulls().filter(
-                pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
-            )
-            divisors = {
-                metric: pl.Series(divisors_of(METRICS[metric], drawn)) for metric in HEADLINE
-            }
-            per = pl.DataFrame({"cell": drawn["cell"]} | divisors).unpivot(
-                index="cell", variable_name="metric", value_name="divisor"
-            )
-            long = long.join(per, on=["cell", "metric"]).with_columns(
-                value=pl.col("value") / pl.col("divisor")
-            )
-        return {
-            (cell, metric): (some["value"].to_numpy(), some["count"].to_numpy().astype(np.int64))
-            for (cell, metric), some in long.sort("value").group_by("cell", "metric")
-        }
-
-    def distribution(self, cell: int, metric: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Count how often each value of a metric occurs in a cell that is drawn.
-
-        Returns
-        -------
-        values, counts : ndarray, shape (K,)
-            Ascending; empty where the metric is undefined.
-        """
-        return self._counted.get((cell, metric), (np.empty(0), np.empty(0, np.int64)))
 
 
 def spread(listed: Sequence[_T], n: int) -> list[_T]:

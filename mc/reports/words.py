@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mc.model import MEANINGS
@@ -73,3 +74,10 @@ def is_against_number(view: View, line: dict[str, Any]) -> bool:
         claim["text"] == line["text"] and claim.get("value") is not None
         for claim in view.source["claim"]
     )
+
+
+def precision_words(precision: Mapping[str, Any]) -> str:
+    """Say which means shall be known, and how precisely."""
+    widths = [f"{100 * precision['relative']:g} %"] if precision["relative"] else []
+    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
+    return f"{', '.join(precision['metrics'])} to {' or '.join(widths)}"
