@@ -112,7 +112,9 @@ def _shares(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> No
     panel.set_xlabel("holds, % of replications")
 
 
-def _differences(view: View, panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> None:
+def _differences(
+    panel: Axes, lines: list[dict[str, Any]], places: list[float], means: list[str]
+) -> None:
     """Mean difference in units of its standard error; its own unit stands beside it."""
     errors = [_in_errors(line) for line in lines]
     most = max([abs(x) for x in errors if x is not None], default=0.0)

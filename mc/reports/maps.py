@@ -39,7 +39,7 @@ _FAR_OUT: Final = 3.0
 """Ranges between the quartiles beyond them: what lies further has no part in the colours. Tukey
 1977, section 2D."""
 
-_BEYOND: Final = {"over": "#b34700", "under": "#5a2a82"}
+BEYOND: Final = {"over": "#b34700", "under": "#5a2a82"}
 """Colours of what lies further out; none of them is on the scale."""
 
 
@@ -87,7 +87,7 @@ def _maps(view: View, scenario: str, metric: str) -> list[tuple[str, Any]]:
     ]
 
 
-def _scale(view: View, scenario: str, metric: str) -> tuple[Normalize, list[float]]:
+def scale(view: View, scenario: str, metric: str) -> tuple[Normalize, list[float]]:
     """What the colours stand for, and the means that lie far out and have none of them."""
     constant = {c for cells in _constant(view, scenario, metric).values() for c in cells}
     cells = [c for c in _fields(view, scenario).values() if c not in constant]
@@ -120,7 +120,7 @@ def heat_note(view: View, scenario: str, metric: str) -> str:
     drawn = len(_maps(view, scenario, metric))
     if n > drawn:
         note += f"{drawn} of {n} maps are drawn. "
-    norm, outside = _scale(view, scenario, metric)
+    norm, outside = scale(view, scenario, metric)
     if outside:
         note += (
             f"Colours go from {short(norm.vmin or 0.0)} to {short(norm.vmax or 0.0)}; "
@@ -155,8 +155,8 @@ def draw_heat(view: View, scenario: str, metric: str) -> Figure:
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     flat = list(grid.ravel())
     hide_unused(flat, len(maps))
-    norm, outside = _scale(view, scenario, metric)
-    colors = mpl.colormaps["cividis"].with_extremes(**_BEYOND)
+    norm, outside = scale(view, scenario, metric)
+    colors = mpl.colormaps["cividis"].with_extremes(**BEYOND)
     for (policy, value), panel in zip(maps, flat, strict=False):
         cells = [
             [found.get((policy, a, b, *([value] if third else []))) for a in x.values]
@@ -229,20 +229,20 @@ def _map(
                 va="center",
                 fontsize=7,
                 linespacing=1.1,
-                color=_text_color(color_map(norm(means[i, j]))),
+                color=text_color(color_map(norm(means[i, j]))),
             )
             text.set_in_layout(False)  # inside the panel anyway; to measure it takes long
 
 
 @cache
-def _text_color(ground: tuple[float, float, float, float]) -> str:
+def text_color(ground: tuple[float, float, float, float]) -> str:
     """The colour of text that stands out more."""
-    on = luminance(ground[:3]) + 0.05
-    light, dark = (luminance(to_rgb(color)) + 0.05 for color in (ON_DARK, ON_LIGHT))
+    on = _luminance(ground[:3]) + 0.05
+    light, dark = (_luminance(to_rgb(color)) + 0.05 for color in (ON_DARK, ON_LIGHT))
     return ON_DARK if light / on > on / dark else ON_LIGHT
 
 
-def luminance(color: tuple[float, float, float]) -> float:
+def _luminance(color: tuple[float, float, float]) -> float:
     """How bright a colour is, from 0 to 1: relative luminance, WCAG 2.2."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
