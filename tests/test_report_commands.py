@@ -45,7 +45,7 @@ def test_a_run_ends_with_its_report_unless_told_not_to(tmp_path: Path) -> None:
 
 def test_a_page_of_earlier_results_is_called_so_until_it_is_made_anew(tmp_path: Path) -> None:
     file, out = write(tmp_path, VARIANTS["one cell, no axis"]), tmp_path / "results"
-    commands = (
+    commands: tuple[tuple[Any, ...], ...] = (
         ("run", file, "--out", out, "--no-report", "--replications", 14),
         ("status", out),
         ("verify", out, "--seconds", 0),
