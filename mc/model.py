@@ -171,6 +171,8 @@ def check_parameter(name: str, value: object) -> tuple[Any, str | None]:
         For example ``budget must be none or a number >= 0 and <= 1000000, got -0.3``.
     """
     parameter = PARAMETERS[name]
+    if name == "tries" and type(value) is int:
+        value = [value]  # one layer
     if parameter.kind == "budget" and (value is None or value == "none"):
         return None, None
     if parameter.kind != "tries":
@@ -181,7 +183,11 @@ def check_parameter(name: str, value: object) -> tuple[Any, str | None]:
         entries = [_number_inside(parameter, entry) for entry in value]
         if None not in entries:
             return tuple(entries), None
-    return None, f"{name} must be {parameter.rule}, got {value!r}"
+    fault = f"{name} must be {parameter.rule}, got {value!r}"
+    number = _number(value, whole=False)
+    if name in ("capacity", "fault_capacity") and number is not None and number % 1:
+        fault += "; a fraction needs longer rounds: fewer rounds_per_second"
+    return None, fault
 
 
 def _number_inside(parameter: Parameter, value: object) -> float | int | None:

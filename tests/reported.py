@@ -58,7 +58,7 @@ threshold = [1, 20]
 
 GRID: Final = """
 title = "Grid"
-replications = 60
+replications = 200
 [fixed]
 rounds = 300
 fault_start = 50

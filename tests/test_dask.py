@@ -259,6 +259,7 @@ def test_shards_that_overlap_because_a_worker_was_lost_are_put_aside(
     ("options", "message"),
     [
         (["--scheduler", "nonsense"], "scheduler must be an address like tcp://host:8786"),
+        (["--scheduler", "http://127.0.0.1:1"], "scheduler must be an address like"),
         (["--scheduler", ""], "scheduler must be an address like tcp://host:8786, got ''"),
         (["--scheduler", "tcp://127.0.0.1:9"], "no Dask scheduler answers there"),
         (["--scheduler", "tcp://a:1", "--jobs", "2"], "--scheduler goes without --jobs"),

@@ -14,8 +14,10 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import mc
+from mc import experiment as experiments
 from mc.cli import app
 from mc.decisions import QuestionError
+from mc.runner import choose
 from mc.store import FolderError
 
 SWEEP = """
@@ -299,3 +301,93 @@ def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: P
         result = runner.invoke(app, arguments)
         assert (result.exit_code, result.stdout) == (2, ""), arguments
         assert result.stderr.strip()
+
+
+# --- one answer for all scenarios -----------------------------------------------------------
+
+
+def test_across_scenarios_the_mean_counts_and_a_condition_must_hold_in_each(sweep: Path) -> None:
+    found = mc.best(sweep, "dropped", subject_to=[BOUND], across=["scenario"])
+    assert found.height == 6
+    assert "cell" not in found.columns
+    results = mc.load(sweep)
+    means = results.summary.join(results.cells, on="cell")
+    for line in found.iter_rows(named=True):
+        own = means.filter(
+            pl.col("policy") == line["policy"], pl.col("budget").eq_missing(line["budget"])
+        )
+        dropped = own.filter(pl.col("metric") == "dropped")["mean"]
+        times = own.filter(pl.col("metric") == "times_usual")["mean"]
+        assert line["mean"] == pytest.approx(dropped.mean())
+        assert line["times_usual"] == pytest.approx(times.max())
+        assert line["feasible"] in {"undecided", "yes" if (times <= 1.5).all() else "no"}
+    possible = found.filter(pl.col("feasible") != "no")
+    assert 0 < possible.height < 6
+    got = found.filter("candidate")["mean"].min()
+    expected = possible["mean"].min()
+    assert got == expected
+
+
+def test_a_scenario_without_a_window_has_no_say_in_a_metric_of_the_window(tmp_path: Path) -> None:
+    healthy = '[[scenario]]\nname = "healthy"\n[[scenario]]\nname = "short, sharp"'
+    folder = run(tmp_path, SWEEP.replace('[[scenario]]\nname = "short, sharp"', healthy, 1))
+    told: list[str] = []
+    found = mc.best(folder, "dropped", subject_to=[BOUND], say=told.append)
+    assert set(found["scenario"]) == {"short, sharp", "long"}
+    assert told == ['healthy: no answer, for "times_usual" is undefined without a fault window']
+    told.clear()
+    found = mc.best(folder, "dropped", subject_to=[BOUND], across=["scenario"], say=told.append)
+    assert found.height == 6
+    assert told == ["healthy: times_usual is undefined, it is left out there"]
+    with pytest.raises(QuestionError, match="healthy: no answer"):
+        mc.best(folder, "times_usual", where=["scenario=healthy"])
+
+
+def test_a_cell_that_one_scenario_lacks_does_not_compete_across_them(tmp_path: Path) -> None:
+    without = SWEEP + '[[exclude]]\nscenario = "long"\nbudget = 0.3\n'
+    told: list[str] = []
+    found = mc.best(run(tmp_path, without), "dropped", across=["scenario"], say=told.append)
+    assert found["budget"].to_list() == [None, 0.1] * 2
+    assert told == ["2 cells are left out: they are not in every scenario"]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
+def test_a_condition_needs_a_finite_number(sweep: Path, number: str) -> None:
+    with pytest.raises(QuestionError, match="a condition must be like"):
+        mc.best(sweep, "dropped", subject_to=[f"times_usual <= {number}"])
+
+
+def test_a_coordinate_that_is_given_twice_counts_once(sweep: Path) -> None:
+    args = ["best", str(sweep), "--metric", "dropped", "--per", "scenario"]
+    got = runner.invoke(app, [*args, "--per", "scenario"])
+    assert got.exit_code == 0
+    assert got.stdout == runner.invoke(app, args).stdout
+    assert mc.best(sweep, "dropped", per=["policy", "policy"]).equals(
+        mc.best(sweep, "dropped", per=["policy"])
+    )
+
+
+def test_attempts_are_named_as_in_the_file_or_as_in_the_tables(tmp_path: Path) -> None:
+    text = 'title = "x"\nreplications = 40\n[fixed]\nrounds = 50\n[grid]\ntries = [[1], [3, 3]]\n'
+    folder = run(tmp_path, text)
+    got = mc.compare(folder, "tries=[3, 3]", "tries=1", ["calls"])
+    assert got.equals(mc.compare(folder, "tries=3x3", "tries=[1]", ["calls"]))
+    assert got[0, "left_name"] == "tries 3x3"
+    with pytest.raises(QuestionError, match="tries is one of 1 3x3"):
+        mc.compare(folder, "tries=9", "tries=1")
+
+
+def test_a_value_of_a_range_is_named_by_the_six_digits_that_tables_show(tmp_path: Path) -> None:
+    text = (
+        'title = "x"\nreplications = 40\n[fixed]\nrounds = 50\n[grid]\n'
+        'budget = {from = 0.01, to = 1, steps = 7, scale = "log"}\n'
+    )
+    folder = run(tmp_path, text)
+    got = mc.compare(folder, "budget=0.0215443", "budget=1", ["calls"])
+    assert got["left"].to_list() == [1]
+    assert got.equals(mc.compare(folder, "budget=0.021544346900318836", "6", ["calls"]))
+    with pytest.raises(QuestionError, match=r"no cell has budget = 0.02154;.* 0.464159 1$"):
+        mc.compare(folder, "budget=0.02154", "6")
+    experiment = experiments.read(tmp_path / "sweep.toml")
+    for written in ("0.0215443", "0.021544346900318836"):
+        assert [point.cell for point in choose(experiment, at={"budget": written})] == [1]

@@ -435,7 +435,7 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
         ),
         (
             'title = "t"\n[grid]\nbackoff_cap = [8, 8.0]',
-            "[grid]: backoff_cap has the value 8.0 twice",
+            "[grid]: backoff_cap has the value 8 twice",
         ),
         (
             'title = "t"\n[grid]\ncapacity = [1, -1]',
@@ -511,11 +511,11 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
         ),
         (
             SMALL + CLAIM + 'metric = "calls"\nrelation = "<"',
-            'claim "c": at: backoff_cap is missing, it must be one of 8.0 16.0',
+            'claim "c": at: backoff_cap is missing, it must be one of 8 16',
         ),
         (
             SMALL + CLAIM + 'at = {backoff_cap = 9}\nmetric = "calls"\nrelation = "<"',
-            'claim "c": at: backoff_cap must be one of 8.0 16.0, got 9',
+            'claim "c": at: backoff_cap must be one of 8 16, got 9',
         ),
         (
             SMALL + CLAIM + 'at = {backoff_cap = 8, capcity = 9}\nmetric = "calls"\nrelation = "<"',
@@ -600,7 +600,7 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
         ),
         (
             SMALL + PUBLISHED + "calls = 5",
-            "published 1: at: backoff_cap is missing, it must be one of 8.0 16.0",
+            "published 1: at: backoff_cap is missing, it must be one of 8 16",
         ),
         (
             SMALL + (PUBLISHED + AT + "calls = 5\n") * 2,
@@ -698,9 +698,9 @@ capacity = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 """
     got = faults(tmp_path, text)
     place = 'scenario "a", policy "default", arrivals_per_second'
-    assert got[0].startswith(f"{place} 1.0, capacity 1: the product of tries must be <= 65536")
+    assert got[0].startswith(f"{place} 1, capacity 1: the product of tries must be <= 65536")
     assert got[0].endswith("got 90000 (and 39 more cells)")
-    assert got[1].startswith(f"{place} 100000.0, capacity 1: arrivals_per_second / rounds_per")
+    assert got[1].startswith(f"{place} 100000, capacity 1: arrivals_per_second / rounds_per")
     assert got[1].endswith("(and 19 more cells)")
     assert len(got) == 2
 
@@ -882,3 +882,38 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         (("window_rate", "dropped"), ">", (10, 11), None),
     }
     assert expected - got == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[fixed]\nfault_rounds = 10\nrounds = 500", "the fault begins after the last round"),
+        (
+            "[fixed]\nfault_rounds = 100\nrounds = 600",
+            "the fault lasts until the last round, so no recovery is seen",
+        ),
+        (
+            "[fixed]\narrivals_per_second = 601",
+            "more requests arrive than the capacity serves, fault or not",
+        ),
+        (
+            '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = [2]\n'
+            '[grid]\nbudget = ["none", 1]\n[[exclude]]\npolicy = "a"\nbudget = 1',
+            "1 cells are compared with nothing: their baseline cell is left out by exclude",
+        ),
+        (
+            '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = 2\n'
+            '[grid]\nbudget = ["none", 1]\nbackoff_cap = [8, 16]',
+            "3 cells repeat others: without retries, budget and backoff change nothing",
+        ),
+        ("[fixed]\nfault_rounds = 10", None),
+    ],
+)
+def test_what_is_allowed_but_hardly_meant_is_remarked(
+    tmp_path: Path, text: str, expected: str | None
+) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text(f'title = "t"\n{text}\n')
+    got = read(path).remarks
+    assert len(got) == (expected is not None)
+    assert all(str(remark).startswith(str(expected)) for remark in got)

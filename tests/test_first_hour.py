@@ -171,7 +171,7 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "  policies      two, or so (baseline)",
         "                three",
         "  budget        none 0.1",
-        "  backoff_cap   8.0 16.0 32.0",
+        "  backoff_cap   8 16 32",
         "  design        sobol, 4 points over capacity 2 to 9",
         "  cells         2 policies x 2 of budget x 3 of backoff_cap x 4 points - 12 left",
         "                out = 36",
@@ -233,7 +233,7 @@ def test_check_points_out_a_fault_after_the_last_round() -> None:
     Path("my.toml").write_text('title = "late"\n[fixed]\nrounds = 400\nfault_rounds = 10\n')
     code, _, err = invoke("check", "my.toml")
     assert code == 0
-    assert err == "my.toml: the fault begins after the last round in default\n"
+    assert err == "my.toml: the fault begins after the last round, in default\n"
 
 
 # schema -------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ WRONG: Final = {
     "an unknown parameter": ("rounds = 100", "round = 100"),
     "half a round": ("rounds = 100", "rounds = 100.5"),
     "no round": ("rounds = 100", "rounds = 0"),
-    "one number of tries": ("tries = [3, 3]", "tries = 3"),
+    "tries as a text": ("tries = [3, 3]", 'tries = "3x3"'),
     "no layer": ("tries = [3, 3]", "tries = []"),
     "a layer without an attempt": ("tries = [3, 3]", "tries = [3, 0]"),
     "a negative budget": ('budget = "none"', "budget = -0.1"),

@@ -113,7 +113,7 @@ threshold = {from = 1, to = 1000, steps = 6, scale = "log"}
         ),
         (
             'budget = {from = 0, to = 1, steps = 5, scale = "log"}',
-            '[grid]: budget: from must be > 0 for scale "log", got 0.0',
+            '[grid]: budget: from must be > 0 for scale "log", got 0',
         ),
         (
             "budget = {from = 0.5, to = 0.05, steps = 5}",
@@ -193,8 +193,8 @@ value = 1
 at = {budget = 0.005}
 """
     got = faults(tmp_path, text)
-    some = " ".join(str(n / 100) for n in range(10))
-    rule = f"at: budget must be one of {some} ... 1.0 (101 values)"
+    some = " ".join(f"{n / 100:g}" for n in range(10))
+    rule = f"at: budget must be one of {some} ... 1 (101 values)"
     assert got == [f'claim "c": {rule}, got 0.005']
 
 
@@ -430,7 +430,7 @@ def test_only_a_file_with_a_design_imports_scipy(tmp_path: Path) -> None:
         ),
         (
             SOBOL.replace("from = 1,", "from = 0,"),
-            '[design]: backoff_cap: from must be > 0 for scale "log", got 0.0',
+            '[design]: backoff_cap: from must be > 0 for scale "log", got 0',
         ),
         (
             SOBOL + "tries = {from = 1, to = 3}",

@@ -23,7 +23,7 @@ import mc
 from mc import kernel, statistics, store
 from mc.cli import app
 from mc.experiment import Claim, cell_table, read
-from mc.runner import tallying
+from mc.runner import tabling, tallying, tasks
 from mc.runner.tallying import claim_key, claim_of
 from mc.statistics import METRICS, tallies
 from mc.statistics.tallies import Tally
@@ -122,6 +122,27 @@ def test_tables_are_those_of_the_rows_on_any_number_of_threads(
     tmp_path: Path, rows: Path, jobs: int
 ) -> None:
     run(HISTOGRAMS, tmp_path / "out", jobs=jobs)
+    assert_same_tables(tmp_path / "out", rows)
+
+
+@pytest.mark.parametrize("text", [ROWS, HISTOGRAMS], ids=["rows", "histograms"])
+def test_tables_do_not_depend_on_the_size_of_blocks(
+    tmp_path: Path, rows: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of few rows, each of few cells; few cells in memory together, for the tables, too."""
+    for module, name, value in (
+        (tasks, "CELLS_PER_BLOCK", 1),
+        (tasks, "ROWS_PER_TASK", 5),
+        (tasks, "MIN_TASKS", 1),
+        (tallying, "MIN_TASKS", 1),
+        (tallying, "CELLS_PER_TASK", 1),
+        (tallying, "ROWS_AT_ONCE", 30),
+        (tallying, "LINES_AT_ONCE", 1),
+        (tabling, "ROWS_AT_ONCE", 1),
+    ):
+        assert hasattr(module, name)
+        monkeypatch.setattr(module, name, value)
+    run(text, tmp_path / "out", jobs=2)
     assert_same_tables(tmp_path / "out", rows)
 
 

@@ -104,7 +104,7 @@ OUTSIDE: Final[dict[str, list[Any]]] = {
     "fault_rounds": [-1, 99.9, 2**31],
     "fault_capacity": [-1, 1.5, 2**31],
     "failure_rate": [-1e-9, 1.000001],
-    "tries": [[], (), [0], [3, 0], [-1], [2.5], [65_537], [True], [None], ["3"], 3, "3x3", [[3]]],
+    "tries": [[], (), [0], [3, 0], [-1], [2.5], [65_537], [True], [None], ["3"], "3x3", [[3]]],
     "backoff_base": [-0.5, 2.0**31],
     "backoff_cap": [-0.5, 2.0**31],
     "budget": [-1, -0.3, 1_000_001],
@@ -141,7 +141,16 @@ def test_both_ends_of_a_range_are_allowed(name: str) -> None:
 )
 def test_a_value_out_of_range_is_refused_with_the_rule(name: str, value: Any) -> None:
     got = faults(**{name: value})
-    expected = [f"Cell: {name} must be {RULES[name]}, got {value!r}"]
+    expected = f"Cell: {name} must be {RULES[name]}, got {value!r}"
+    is_fraction = isinstance(value, float) and value % 1 != 0
+    if name in {"capacity", "fault_capacity"} and is_fraction:
+        expected += "; a fraction needs longer rounds: fewer rounds_per_second"
+    assert got == [expected]
+
+
+def test_a_single_number_of_tries_is_one_layer() -> None:
+    got = Cell(tries=3).tries  # type: ignore[arg-type]
+    expected = (3,)
     assert got == expected
 
 
@@ -169,7 +178,8 @@ def test_the_truth_values_of_numpy_are_no_numbers_either() -> None:
 def test_all_faults_are_told_at_once() -> None:
     got = faults(capacity=2.5, tries=[0], budget=-1)
     expected = [
-        f"Cell: capacity must be {COUNT}, got 2.5",
+        f"Cell: capacity must be {COUNT}, got 2.5; a fraction needs longer rounds: "
+        "fewer rounds_per_second",
         f"Cell: tries must be {RULES['tries']}, got [0]",
         f"Cell: budget must be {RULES['budget']}, got -1",
     ]

@@ -7,18 +7,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
 import pytest
 from folders import run
 from polars.testing import assert_frame_equal
-from reported import VARIANTS, Page, contrast
+from reported import SMALL, VARIANTS, Page, contrast
 
 import mc
 from mc.model import MEANINGS, PARAMETERS
+from mc.reports import is_current
 from mc.reports.parts import inlined
-from mc.reports.style import SERIES
+from mc.reports.style import SERIES, style
+from mc.reports.tracing import draw_trace
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +262,98 @@ def test_an_inlined_figure_takes_the_colours_and_the_ids_of_the_page() -> None:
         '<path clip-path="url(#a-p1)" style="fill: var(--series-0)"/></svg>'
     )
     assert got == expected
+
+
+NASTY: Final = r"""
+title = "<script>alert(1)</script> $x^2$ {{7*7}}"
+replications = 4
+[fixed]
+rounds = 200
+fault_start = 20
+fault_rounds = 20
+[[scenario]]
+name = "<img src=x onerror=alert(1)> $\\frac{1}$"
+[[policy]]
+name = "_$a_b^^$%"
+[[policy]]
+name = "</svg></script> ]]> --> \u0F3A"
+tries = [3]
+[grid]
+budget = [0.1, 0.2]
+[[claim]]
+text = "$$ </table> $a_{"
+metric = "dropped"
+policies = ["_$a_b^^$%"]
+relation = ">"
+value = 1
+at = {budget = 0.1}
+"""
+
+
+def test_names_are_names_and_neither_markup_nor_formulas(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    run(NASTY, tmp_path / "results")
+    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
+    assert [set(script) for script in page.all("script")] == [set()]
+    assert not page.all("img")
+    for name in ("<script>alert(1)</script> $x^2$ {{7*7}}", "_$a_b^^$%", "</svg></script> ]]> -->"):
+        assert name in page.read
+    for path in (tmp_path / "results" / "figures").glob("*.svg"):
+        ElementTree.parse(path)
+    # the legend, where matplotlib leaves out what begins with an underscore
+    assert "_$a_b^^$%" in (tmp_path / "results" / "figures" / "sweep-1.svg").read_text("utf-8")
+    assert not [w for w in recwarn if "Glyph" in str(w.message)]
+
+
+def test_a_long_name_is_cut_in_a_figure(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    long = "name " * 60 + "x" * 200
+    text = SMALL.replace('"one try"', f'"{long}"').replace("250", "4")
+    run(text, tmp_path / "results")
+    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
+    assert long in page.read
+    assert not [w for w in recwarn if "constrained_layout" in str(w.message)]
+
+
+def test_a_run_that_ends_before_the_fault_of_another_begins_is_drawn(tmp_path: Path) -> None:
+    text = (
+        'title = "Short and long"\nreplications = 4\n[fixed]\nfault_start = 300\n'
+        "fault_rounds = 50\ntries = [3]\n[grid]\nrounds = [200, 600]\n"
+    )
+    run(text, tmp_path / "results")
+    mc.report(tmp_path / "results")
+    got = pl.read_parquet(tmp_path / "results" / "figures" / "storm.parquet")
+    assert got.group_by("cell").agg(pl.col("round").max() < 200)["round"].to_list() == [True, True]
+    rounds = mc.trace([mc.Cell(rounds=200), mc.Cell(rounds=600, fault_start=300, fault_rounds=50)])
+    cells = {0: mc.Cell(rounds=200), 1: mc.Cell(rounds=600, fault_start=300, fault_rounds=50)}
+    with style():
+        figure = draw_trace(rounds, cells, {0: "short", 1: "long"})
+    assert {axis.get_xlim() for axis in figure.axes} == {figure.axes[0].get_xlim()}
+
+
+def test_what_others_put_beside_the_figures_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(VARIANTS["one round"], folder)
+    (folder / "figures" / "claims-9.svg").mkdir(parents=True)
+    for name in ("mine.svg", "storm.txt", "claims-7.svg"):
+        (folder / "figures" / name).write_text("kept")
+    mc.report(folder)
+    got = {path.name for path in (folder / "figures").iterdir()}
+    assert got >= {"mine.svg", "storm.txt", "claims-9.svg"}
+    assert "claims-7.svg" not in got  # of an earlier report
+
+
+def test_a_report_without_its_figures_or_its_end_is_drawn_again(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(VARIANTS["one round"], folder)
+    page = mc.report(folder)
+    whole = files(folder)
+    assert is_current(mc.load(folder))
+    (folder / "figures" / "storm-1.svg").unlink()
+    assert not is_current(mc.load(folder))
+    mc.report(folder)
+    assert is_current(mc.load(folder))
+    page.write_bytes(whole["report.html"][:-9])
+    assert not is_current(mc.load(folder))
+    page.write_bytes(b"\xff")
+    assert not is_current(mc.load(folder))

@@ -131,3 +131,18 @@ def test_neither_help_nor_a_run_without_report_imports_matplotlib(tmp_path: Path
     got = done.stdout.splitlines()
     expected = ["[]", "[]"]
     assert got == expected
+
+
+def test_a_place_or_a_replication_that_cannot_be_is_told_before_a_trace_is_made(
+    tmp_path: Path,
+) -> None:
+    file = write(tmp_path, 'title = "x"\n[fixed]\nrounds = 9\n[grid]\ntries = [[1], [3, 3]]\n')
+    for options, told in (
+        (["--out", str(tmp_path / "none" / "x.parquet")], "must be in a folder that exists"),
+        (["--replication", str(2**32)], f"must be < {2**32 - 1}, got {2**32}"),
+    ):
+        got = CliRunner().invoke(app, ["trace", str(file), *options])
+        assert got.exit_code == 2
+        assert told in got.stderr
+    args = ["trace", str(file), "--out", str(tmp_path / "x.parquet"), "--at", "tries=3x3"]
+    assert CliRunner().invoke(app, args).exit_code == 0

@@ -750,9 +750,9 @@ def test_results_of_another_version_are_replaced_by_force_alone(out: Path, finis
     path = out / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"format": 99}), "utf-8")
     before = snapshot(out)
-    with pytest.raises(FolderError, match="another version of this program"):
+    with pytest.raises(FolderError, match="format 99, of another version of this program"):
         run(EXPERIMENT, out)
-    with pytest.raises(FolderError, match="another version of this program"):
+    with pytest.raises(FolderError, match="format 99, of another version of this program"):
         mc.load(out)
     assert snapshot(out) == before
     run(EXPERIMENT, out, force=True)
@@ -1325,3 +1325,24 @@ def test_an_interrupt_loses_nothing_that_was_simulated(
         mc.run(write(tmp_path, EXPERIMENT), out, progress=progress)
     got = sum(pq.read_metadata(path).num_rows for path in store.shard_paths(out))
     assert got == told
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such names are none elsewhere")
+@pytest.mark.parametrize("name", ["a [x] *?", "%41 #é"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    text = 'title = "x"\nreplications = 40\n[fixed]\nrounds = 50\n[grid]\ncapacity = [1, 6]\n'
+    file = write(tmp_path, text, f"{name}.toml")
+    results = mc.run(file, tmp_path / name)
+    assert mc.load(results.folder).replications.height == 80
+    assert mc.best(results.folder, "peak").height == 2
+    assert mc.report(results.folder).exists()
+    assert mc.verify(results.folder).ok
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such names are none elsewhere")
+def test_a_name_that_is_not_utf_8_is_told_before_a_run(tmp_path: Path) -> None:
+    file = write(tmp_path, 'title = "x"\nreplications = 2\n[fixed]\nrounds = 9\n', "\udcff.toml")
+    with pytest.raises(FolderError, match="must be UTF-8"):
+        mc.run(file, tmp_path / "\udcff")
+    assert list(tmp_path.iterdir()) == [file]
+    assert mc.run(file, tmp_path / "out").complete

@@ -8,12 +8,15 @@ is heavy is imported where it is used: numba and polars would cost `--help` a se
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import sys
 from typing import Annotated
 
 import typer
 
+from mc.cli.common import stdout_to_nowhere
 from mc.cli.deciding import best, compare, frontier
 from mc.cli.health import doctor
 from mc.cli.reading import show, status, verify
@@ -60,7 +63,17 @@ def _common(
 
 def main() -> None:
     """Entry point of `retrystorm` and of `python -m mc`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us, with >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where ± cannot be written, ? is better than none
-    app(prog_name="retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc")
+    try:
+        app(prog_name="retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        stdout_to_nowhere()  # the help, the version: whatever else is written has its own message
+        sys.stderr.write(f"{error.filename or 'stdout'}: {error.strerror}\n")
+        sys.exit(1)

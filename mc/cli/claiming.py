@@ -36,10 +36,19 @@ def claimed(claims: pl.DataFrame) -> Iterator[Claimed]:
         share = MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}"
         interval = ""
         if claim["share_low"] is not None:
-            interval = f"{100 * claim['share_low']:.1f} .. {100 * claim['share_high']:.1f}"
+            interval = " .. ".join(_percent(claim[end]) for end in ("share_low", "share_high"))
         verdict = claim["verdict"] or MISSING
         lesson = "" if claim["lesson_share"] is None else f"{100 * claim['lesson_share']:.1f}"
         yield Claimed(claim["text"], share, interval, difference, error, verdict, lesson)
+
+
+def _percent(end: float) -> str:
+    """The end of an interval in percent: as many digits as tell it from 0 and from 100."""
+    for decimals in range(1, 8):
+        text = f"{100 * end:.{decimals}f}"
+        if end in (0, 1) or float(text) not in (0, 100):
+            break
+    return text
 
 
 def has_lesson(claims: pl.DataFrame) -> bool:

@@ -208,6 +208,11 @@ def print_text(text: str) -> None:
         sys.stdout.write(text)
 
 
+def stdout_to_nowhere() -> None:
+    """Drop what is still in the buffer: it would fail a second time when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 @contextmanager
 def to_stdout() -> Iterator[None]:
     """End without a traceback if stdout cannot take what is written to it."""
@@ -215,8 +220,7 @@ def to_stdout() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:  # of stdout: a file that cannot be read is a `FolderError`
-        # what is still in the buffer would fail a second time when Python ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        stdout_to_nowhere()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             raise typer.Exit(1) from error
         fail(f"stdout: {error.strerror}", 1)

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mc.cli.common import Folder, faults, to_stdout
+from mc.cli.common import Folder, faults, tell, to_stdout
 from mc.cli.formats import Format, one_of, print_frame
+from mc.cli.printing import HEADLINE
 from mc.cli.words import half_width
 
 if TYPE_CHECKING:
@@ -57,7 +58,11 @@ def compare(
     ],
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="Only this metric; may be repeated.", show_default=False),
+        typer.Option(
+            help="Only this metric; may be repeated; all for every one.  [default: those that a "
+            "run prints first]",
+            show_default=False,
+        ),
     ] = None,
     where: Where = None,
     form: Format = "table",
@@ -70,7 +75,8 @@ def compare(
     with faults():
         from mc import decisions
 
-        found = decisions.compare(folder, left, right, metric or (), where or ())
+        wanted = () if metric == ["all"] else metric or tuple(HEADLINE)
+        found = decisions.compare(folder, left, right, wanted, where or ())
         _print(found, form, _compare_lines)
 
 
@@ -94,7 +100,7 @@ def _compare_lines(found: pl.DataFrame) -> Iterable[Any]:
             row = (line["metric"], mean, error, change, *shares, f"{line['n']:,}")
             table.add_row(*(entry if entry != MISSING else "" for entry in row))
         yield table
-        notes = lines.filter(lines["note"].is_not_null()).select("metric", "note")
+        notes = lines.filter(lines["note"].is_not_null(), lines["n"] > 0).select("metric", "note")
         for name, note in notes.iter_rows():
             yield Text(f"no interval for {name}: {note}", "dim")
 
@@ -116,6 +122,15 @@ def best(
         str,
         typer.Option(parser=one_of(GOALS), metavar="|".join(GOALS), help="Small or large."),
     ] = "min",
+    across: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="One answer for all of these, scenario for example: the mean over them counts, "
+            "and conditions must hold in each; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     per: Per = None,
     where: Where = None,
     form: Format = "table",
@@ -127,12 +142,17 @@ def best(
     with faults():
         from mc import decisions
 
+        over = tuple(dict.fromkeys(across or ()))
+        asked = tuple(name for name in _per(per) if name not in over)
         found = decisions.best(
-            folder, metric, cast("Goal", goal), subject_to or (), _per(per), where or ()
+            *(folder, metric, cast("Goal", goal), subject_to or (), asked, where or (), over),
+            say=tell,
         )
         conditions = f", subject to {' and '.join(subject_to)}" if subject_to else ""
         title = f"{metric}, {'smallest' if goal == 'min' else 'largest'} mean is best{conditions}"
-        _print(found, form, lambda frame: _best_lines(frame, title, _per(per)))
+        if over:
+            title += f";\nmean over {' and '.join(over)}, conditions in each"
+        _print(found, form, lambda frame: _best_lines(frame, title, asked))
 
 
 def _best_lines(found: pl.DataFrame, title: str, per: Sequence[str]) -> Iterable[Any]:
@@ -140,27 +160,51 @@ def _best_lines(found: pl.DataFrame, title: str, per: Sequence[str]) -> Iterable
     from mc.statistics import format_estimate
 
     yield Text(title)
-    yield "Difference to the best of the others; the intervals hold together with 95 %."
+    yield "Difference to the best of the others, all of a table together with 95 %:"
+    yield "where an interval ends at 0 the cell is surely the best, or surely not."
     names = _coordinates(found, "mean")
+    conditions = found.columns[found.columns.index("mean") + 1 : found.columns.index("difference")]
     for cells in _groups(found, per):
         yield from ("", _head(cells, per))
-        table = _table("cell", "mean", "difference", "interval", "feasible", "in the set")
+        table = _table("cell", "mean", *conditions, "difference\n(interval)", "")
         rest = [name for name in names if name not in per] or list(names)
-        ordered = cells.sort("candidate", descending=True, maintain_order=True)
-        for cell in ordered.iter_rows(named=True):
+        halves = ((cells["high"] - cells["low"]) / 2).drop_nulls()
+        finest = float(halves.filter(halves > 0).min() or 0) or None  # type: ignore[arg-type]
+        for cell in _by_rank(cells):
             ends = [cell["low"], cell["high"]]
             half = None if None in ends else (cell["high"] - cell["low"]) / 2
-            low, high = ("" if end is None else format_estimate(end, half)[0] for end in ends)
+            difference = ""
+            if cell["difference"] is not None:
+                difference = format_estimate(cell["difference"], half)[0]
+            if half is not None:
+                low, high = (format_estimate(end, half)[0] for end in ends)
+                difference += f"\n{low} .. {high}"
             table.add_row(
                 Text(cell_name(cell, rest)),
-                format_estimate(cell["mean"], half)[0],
-                "" if cell["difference"] is None else format_estimate(cell["difference"], half)[0],
-                f"{low} .. {high}" if half is not None else "",
-                cell["feasible"],
-                "yes" if cell["candidate"] else "no",
+                format_estimate(cell["mean"], finest)[0],
+                *(format_estimate(cell[name], None)[0] for name in conditions),
+                difference,
+                _status(cell),
             )
         yield table
         yield _answer(cells, rest)
+
+
+def _status(cell: dict[str, Any]) -> str:
+    if cell["feasible"] == "no":
+        return "not feasible"
+    standing = "may be best" if cell["candidate"] else "not the best"
+    return standing if cell["feasible"] == "yes" else f"{standing},\nif feasible"
+
+
+def _by_rank(cells: pl.DataFrame) -> Iterable[dict[str, Any]]:
+    """The candidates first, then the others by their distance, what is not feasible last."""
+
+    def place(cell: dict[str, Any]) -> tuple[bool, bool, float]:
+        apart = abs(cell["difference"]) if cell["difference"] is not None else abs(cell["mean"])
+        return not cell["candidate"], cell["feasible"] == "no", apart
+
+    return sorted(cells.iter_rows(named=True), key=place)
 
 
 def _answer(cells: pl.DataFrame, names: Sequence[str]) -> Text:
@@ -174,7 +218,12 @@ def _answer(cells: pl.DataFrame, names: Sequence[str]) -> Text:
         return Text("None satisfies the conditions.")
     if chosen.height == 1:
         return Text("One is left, but whether it satisfies the conditions is undecided.")
-    return Text(f"{chosen.height} cannot be told from the best: more replications may.")
+    called = [cell_name(cell, names) for cell in chosen.iter_rows(named=True)]
+    more = f" and {len(called) - _MOST_NAMED} more" if len(called) > _MOST_NAMED else ""
+    return Text(f"May be best: {'; '.join(called[:_MOST_NAMED])}{more}.")
+
+
+_MOST_NAMED: Final = 4
 
 
 def frontier(
@@ -192,7 +241,7 @@ def frontier(
     with faults():
         from mc import decisions
 
-        found = decisions.frontier(folder, one, other, per=_per(per), where=where or ())
+        found = decisions.frontier(folder, one, other, per=_per(per), where=where or (), say=tell)
         _print(found, form, lambda frame: _frontier_lines(frame, (one, other), _per(per)))
 
 
@@ -249,7 +298,7 @@ def _table(first: str, *others: str) -> Table:
 def _per(names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return ("scenario",)
-    return () if list(names) == ["all"] else tuple(names)
+    return () if list(names) == ["all"] else tuple(dict.fromkeys(names))
 
 
 def _groups(found: pl.DataFrame, per: Sequence[str]) -> Iterable[pl.DataFrame]:
@@ -266,8 +315,8 @@ def _head(cells: pl.DataFrame, per: Sequence[str]) -> Text:
 
 
 def _coordinates(found: pl.DataFrame, first: str) -> list[str]:
-    """The columns between the number of a cell and the first that was found out."""
-    return found.columns[1 : found.columns.index(first)]
+    """The columns before the first that was found out, but for the number of a cell."""
+    return [name for name in found.columns[: found.columns.index(first)] if name != "cell"]
 
 
 def _times(number: float | None, factor: float) -> float | None:

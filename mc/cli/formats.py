@@ -225,8 +225,8 @@ def markdown_table(
     yield from map(_piped, rows)
 
 
-_MARKUP: Final = re.compile(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)")
-"""An underscore inside a word is none."""
+_MARKUP: Final = re.compile(r"[\\|*<`\[\]$&~]|(?<!\w)_|_(?!\w)")
+"""An underscore inside a word is none; GitHub takes what is between dollars for a formula."""
 
 
 def _piped(entries: Iterable[Any]) -> str:

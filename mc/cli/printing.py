@@ -122,6 +122,7 @@ def _render_results(console: Console, results: Results, everything: bool, adjust
         console.print(_unbroken(line), crop=False)
     if results.claims.height:
         console.print(claims_table(results.claims))
+        console.print("Intervals of 95 % each; those that decide the verdicts hold together.")
         if has_lesson(results.claims):
             console.print(
                 "Where every cell draws from a stream of its own, as in the lesson, a claim holds\n"
@@ -188,7 +189,7 @@ def _scenario_tables(
     import polars as pl
 
     n_counts = results.cells["replications"].n_unique()
-    shown = results.cells if everything else results.cells.head(CELLS_SHOWN)
+    shown = results.cells if everything else _first_of_each(results.cells)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         here = cells["replications"].unique().sort().to_list()
         differs = len(here) > 1
@@ -208,6 +209,16 @@ def _scenario_tables(
             yield f"{scenario}: waits and recovery", named, _defined(named, RECOVERY)
 
 
+def _first_of_each(cells: pl.DataFrame) -> pl.DataFrame:
+    """`CELLS_SHOWN` cells, or so: the first of every scenario."""
+    import polars as pl
+
+    share = max(1, CELLS_SHOWN // cells["scenario"].n_unique())
+    if cells.height <= CELLS_SHOWN:
+        return cells
+    return cells.filter(pl.int_range(pl.len()).over("scenario") < share)
+
+
 def _defined(cells: Mapping[str, dict[str, Any]], metrics: Iterable[str]) -> list[str]:
     """Those metrics that some cell has."""
     return [metric for metric in metrics if any(cell[metric]["n"] for cell in cells.values())]
@@ -215,7 +226,7 @@ def _defined(cells: Mapping[str, dict[str, Any]], metrics: Iterable[str]) -> lis
 
 def _n_more(results: Results, everything: bool) -> int:
     """Cells that are not shown."""
-    return 0 if everything else max(0, results.cells.height - CELLS_SHOWN)
+    return 0 if everything else results.cells.height - _first_of_each(results.cells).height
 
 
 def _reproduced(results: Results) -> str:
@@ -298,6 +309,11 @@ def _stopping_rule(precision: Mapping[str, Any], cells: pl.DataFrame) -> str:
         f"{'are' if len(precision['metrics']) > 1 else 'is'} known to {' or '.join(widths)} "
         f"({100 * precision['confidence']:g} % intervals), at most {precision['max']:,}: "
         + ("reached in all cells." if n_short == 0 else f"not reached in {n_short:,} cells.")
+        + (
+            " (A mean near 0 is never known to a share of itself: give an absolute width, too.)"
+            if n_short and not precision["absolute"]
+            else ""
+        )
     )
 
 

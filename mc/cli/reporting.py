@@ -142,11 +142,15 @@ def _trace(
             2,
         )
     n = experiment.replications
-    if replication >= (n if experiment.seeds else experiments.MAX_REPLICATIONS):
+    if experiment.seeds and replication >= n:
         fail(f"--replication: must be < {n}, the number of seeds of {file}, got {replication}", 2)
+    if replication >= (most := experiments.MAX_REPLICATIONS):
+        fail(f"--replication: must be < {most}, got {replication}", 2)
     table = out or Path(f"{experiment.name}-trace.parquet")
     if table.suffix != ".parquet":
         fail(f"--out: must end with .parquet, got {str(table)!r}", 2)
+    if not table.parent.is_dir():
+        fail(f"--out: must be in a folder that exists, got {str(table)!r}", 2)
     rounds = runner.trace_points(experiment, points, [replication])
     svg, png = reports.draw_trace(rounds, points)
     for path, content in (

@@ -177,15 +177,48 @@ class Experiment:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is allowed, but hardly meant."""
-        beyond = {
-            point.scenario
-            for point in self.points
-            if point.parameters.fault_rounds
-            and point.parameters.fault_start >= point.parameters.rounds
+        cells = [point.parameters for point in self.points]
+        found = {
+            "the fault begins after the last round": [
+                c.fault_rounds > 0 and c.fault_start >= c.rounds for c in cells
+            ],
+            "the fault lasts until the last round, so no recovery is seen": [
+                c.fault_start < c.rounds <= c.fault_start + c.fault_rounds for c in cells
+            ],
+            "more requests arrive than the capacity serves, fault or not": [
+                c.rate_per_round > c.capacity for c in cells
+            ],
         }
-        if not beyond:
-            return ()
-        return (f"the fault begins after the last round in {', '.join(sorted(beyond))}",)
+        remarks = []
+        for remark, holds in found.items():
+            where = {p.scenario for p, h in zip(self.points, holds, strict=True) if h}
+            if where:
+                remarks.append(f"{remark}, in {', '.join(sorted(where))}")
+        return (*remarks, *self._without_baseline(), *self._alike())
+
+    def _without_baseline(self) -> list[str]:
+        """How many cells are compared with nothing, as their baseline's own cell was left out."""
+        policy = self.source["baseline"]
+        n = sum(
+            p.policy != policy and p.cell == baseline
+            for p, baseline in zip(self.points, self.baselines, strict=True)
+        )
+        if not n:
+            return []
+        return [f"{n} cells are compared with nothing: their baseline cell is left out by exclude"]
+
+    def _alike(self) -> list[str]:
+        """How many cells cannot differ from another: without retries no backoff matters."""
+        unused = {"budget", "backoff_base", "backoff_cap"}
+        once = [
+            (p.scenario, *(v for k, v in p.parameters.parameters.items() if k not in unused))
+            for p in self.points
+            if p.parameters.max_attempts == 1
+        ]
+        n = len(once) - len(set(once))
+        if not n:
+            return []
+        return [f"{n} cells repeat others: without retries, budget and backoff change nothing"]
 
 
 class ExperimentError(ValueError):

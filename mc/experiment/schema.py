@@ -71,7 +71,8 @@ def _value(parameter: Parameter) -> Schema:
     schema: Schema = {"description": f"{parameter.meaning}{unit}: {parameter.rule}"}
     match parameter.kind:
         case "tries":
-            schema |= _list_of(_number(parameter)) | {"default": list(parameter.default)}
+            several = _list_of(_number(parameter))
+            schema |= {"anyOf": [several, _number(parameter)], "default": list(parameter.default)}
         case "budget":
             schema |= {"anyOf": [{"const": "none"}, _number(parameter)], "default": "none"}
         case _:

@@ -55,7 +55,16 @@ def value_text(value: object) -> str:
     """Write a parameter's value as an experiment file has it, a float with six digits."""
     if value is None:
         return "none"
-    return json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+    text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+    return text.removesuffix(".0")
+
+
+def tries_text(text: str) -> str:
+    """Write attempts as tables have them: [3, 3] is 3x3."""
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")):
+        return text
+    return "x".join(entry.strip() for entry in inner[1:-1].split(","))
 
 
 def values_text(values: Collection[object]) -> str:

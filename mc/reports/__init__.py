@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,11 @@ __all__ = ["PAGE", "draw_trace", "is_current", "is_stale", "report"]
 
 PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
+
+_OF_A_REPORT: Final = re.compile(
+    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?\.(svg|png|parquet)"
+)
+"""Names that figures and their data have; others in their folder are not ours to remove."""
 
 
 def report(folder: str | Path | Results) -> Path:
@@ -81,23 +87,32 @@ def report(folder: str | Path | Results) -> Path:
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
-        of_a_report = path.name.endswith((".svg", ".png", ".parquet"))
-        if of_a_report and f"{_FIGURES}/{path.name}" not in files:
+        is_ours = _OF_A_REPORT.fullmatch(path.name) and not path.is_dir()
+        if is_ours and f"{_FIGURES}/{path.name}" not in files:
             path.unlink()  # of an earlier one
     return results.folder / PAGE
 
 
 def is_current(results: Results) -> bool:
-    """Whether there is a page of just these results."""
+    """Whether there is a page of just these results, whole and with all to which it links."""
     try:
-        return _mark(results).encode() in (results.folder / PAGE).read_bytes()
-    except OSError:
+        page = (results.folder / PAGE).read_bytes()
+        linked = set(re.findall(rf'href="({_FIGURES}/[^"]+)"', page.decode()))
+        return (
+            _mark(results).encode() in page
+            and page.rstrip().endswith(b"</html>")
+            and all((results.folder / name).exists() for name in linked)
+        )
+    except (OSError, UnicodeDecodeError):
         return False
 
 
 def is_stale(results: Results) -> bool:
-    """Whether there is a page, of earlier results."""
-    return (results.folder / PAGE).is_file() and not is_current(results)
+    """Whether there is a page, of other results: earlier ones."""
+    try:
+        return _mark(results).encode() not in (results.folder / PAGE).read_bytes()
+    except OSError:
+        return False
 
 
 def _mark(results: Results) -> str:

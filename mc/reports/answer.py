@@ -22,7 +22,7 @@ from mc.reports.words import (
     told,
     with_error,
 )
-from mc.statistics import DEPENDS, FAILS, HOLDS
+from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
 _MOST_CLAIMS: Final = {HOLDS: 3, FAILS: 6, DEPENDS: 6}
 """Claims of each verdict that are told: what fails is news."""
@@ -110,13 +110,15 @@ def _claims(view: View) -> Iterator[Paragraph]:
         return
     counts = {
         verdict: claims.filter(pl.col("verdict") == verdict).height
-        for verdict in (HOLDS, FAILS, DEPENDS)
+        for verdict in (HOLDS, FAILS, DEPENDS, OPEN)
     }
     text = (
         f"Of {count(claims.height, 'claim')}, {counts[HOLDS]} hold{'s' * (counts[HOLDS] == 1)}, "
         f"{counts[FAILS]} fail{'s' * (counts[FAILS] == 1)}, and {counts[DEPENDS]} "
         f"depend{'s' * (counts[DEPENDS] == 1)} on the seed."
     )
+    if counts[OPEN]:
+        text += f" For {counts[OPEN]} there are too few replications."
     yield Paragraph("Claims", text)
     for verdict, head in ((FAILS, "Fails"), (DEPENDS, "Depends on the seed"), (HOLDS, "Holds")):
         some = claims.filter(pl.col("verdict") == verdict).to_dicts()

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, short, wrapped
 from mc.reports.view import View
 from mc.reports.words import link
-from mc.statistics import DEPENDS, FAILS, HOLDS
+from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,7 @@ _VERDICTS: Final = {
     HOLDS: (SERIES[2], "o"),
     FAILS: (SERIES[1], "X"),
     DEPENDS: (SERIES[0], "D"),
+    OPEN: (MUTED, "o"),
     None: (MUTED, "."),
 }
 

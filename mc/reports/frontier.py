@@ -50,7 +50,7 @@ def draw_frontier(view: View, scenarios: Sequence[str]) -> Figure:
             color=INK,
             linewidth=1.1,
             linestyle=LINES[2],
-            label="frontier: nothing is better in both",
+            label="frontier of the means",
             zorder=1 if len(cells) <= _CROWD else 5,
         )
         panel.set_title(wrapped(scenario, 50) if len(view.scenarios) > 1 else "")

@@ -130,7 +130,9 @@ def heat_note(view: View, scenario: str, metric: str) -> str:
         )
     if len(x.values) > _MOST_WRITTEN:
         widths = [view.half_width(cell, metric) or 0.0 for cell in view.in_scenario(scenario)]
-        note += f"No half-width is larger than {short(max(widths))}."
+        note += f"No half-width of a 95 % interval is larger than {short(max(widths))}."
+    else:
+        note += "±: half-width of the 95 % interval."
     return note.strip()
 
 

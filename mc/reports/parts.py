@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from mc.reports.style import VARIABLES
+from mc.reports.style import VARIABLES, any_sign
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,9 @@ def parts(figure: Figure) -> list[Part]:
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     scales = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
     inner = [axes.get_window_extent(renderer) for axes in panels]
-    outer = [axes.get_tightbbox(renderer) or axes.bbox for axes in panels]
+    with any_sign():
+        outer = [axes.get_tightbbox(renderer) or axes.bbox for axes in panels]
+        shared = [(piece, piece.get_tightbbox(renderer)) for piece in (*figure.legends, *scales)]
     left, right = (
         max(ends) + _MARGIN
         for ends in (
@@ -83,11 +85,9 @@ def parts(figure: Figure) -> list[Part]:
             [b.y1 - a.y1 for a, b in zip(inner, outer, strict=True)],
         )
     )
-    found = []
-    for piece in (*figure.legends, *scales):
-        box = piece.get_tightbbox(renderer)
-        if box is not None:
-            found.append((piece, (box.x0, box.y0, box.x1, box.y1), True))
+    found: list[tuple[Any, tuple[float, float, float, float], bool]] = [
+        (piece, (box.x0, box.y0, box.x1, box.y1), True) for piece, box in shared if box is not None
+    ]
     for panel, box in zip(panels, inner, strict=True):
         ends = (box.x0 - left, box.y0 - low, box.x1 + right, box.y1 + top)
         found.append((panel, ends, False))

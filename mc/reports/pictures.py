@@ -174,8 +174,8 @@ def _sweep(view: View, scenario: str, number_: int) -> Iterator[Picture]:
                 f"sweep-{number_}-{metric.replace('_', '-')}",
                 SWEEP,
                 f"{_of(view, scenario)}: {NAMES[metric]}",
-                f"Mean {metric_title(metric)} over {x.name} and {y.name}, with the half-width of "
-                f"its 95 % interval. {heat_note(view, scenario, metric)}",
+                f"Mean {metric_title(metric)} over {x.name} and {y.name}. "
+                f"{heat_note(view, scenario, metric)}",
                 _range(view, scenario, metric),
                 "summary.parquet",
             )

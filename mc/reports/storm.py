@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -81,13 +81,23 @@ def fault(cell: Cell) -> tuple[int, int] | None:
     return (start, stop) if start < stop else None
 
 
+def together(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells of one figure, each with as many rounds as the shortest of them.
+
+    Only these rounds are shown; a fault that begins after them is none in the figure.
+    """
+    listed = list(cells)
+    n_rounds = min(cell.rounds for cell in listed)
+    return [replace(cell, rounds=n_rounds) for cell in listed]
+
+
 def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch:
     """Choose what to show: the fault window with what leads to it and the recovery.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Of one figure.
+        Of one figure, see `together`.
     drain : float
         Rounds after the window that the recovery takes.
     most : int
@@ -99,7 +109,7 @@ def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch
         At most `most` steps of equal length, one of which begins with the first fault window.
         Without a window the whole run.
     """
-    n_rounds = min(cell.rounds for cell in cells)
+    n_rounds = cells[0].rounds
     windows = [window for window in map(fault, cells) if window is not None]
     start, stop, first = 0, n_rounds, 0
     if windows:
@@ -130,7 +140,7 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
     """
     chosen = view.chosen(scenario)
     cells = [view.parameters(number) for number in chosen]
-    shown = stretch(cells, _drain(view, chosen))
+    shown = stretch(together(cells), _drain(view, chosen))
     frames = []
     for number, cell in zip(chosen, cells, strict=True):
         indices = view.indices(number)
@@ -191,8 +201,9 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
     hide_unused(panels, len(chosen))
     lines = {number: table.filter(pl.col("cell") == number) for number in chosen}
     first = lines[chosen[0]]
-    for i, (number, panel) in enumerate(zip(chosen, panels, strict=False)):
-        cell, line = view.parameters(number), lines[number]
+    cells = together(view.parameters(number) for number in chosen)
+    for i, (number, cell, panel) in enumerate(zip(chosen, cells, panels, strict=False)):
+        line = lines[number]
         n_steps = line.height
         edges = Stretch(line["round"][0], n_steps, line["rounds"][0]).seconds(cell)
         shade(panel, cell)
@@ -237,7 +248,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
         panel.tick_params(labelbottom=True, labelleft=True)
         _per_second(panel, cell)
     for panel in panels[: len(chosen)][-n_columns:]:
-        panel.set_xlabel(time_label(view.parameters(chosen[0])))
+        panel.set_xlabel(time_label(cells[0]))
     step = first["rounds"][0]
     per = "calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds"
     for panel in panels[: len(chosen)]:

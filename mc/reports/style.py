@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
@@ -80,9 +82,15 @@ _RC: Final[dict[str, Any]] = {
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
+    "text.parse_math": False,  # a name with dollar signs is a name
     "svg.fonttype": "none",  # text stays text: small, searchable, and follows the page's mode
     "svg.hashsalt": "retrystorm",
 }
+
+
+_MOST_LINES: Final = 4
+_LONGEST_WORD: Final = 40
+"""Of a label; longer words are cut."""
 
 
 def style() -> AbstractContextManager[None]:
@@ -98,31 +106,45 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+@contextmanager
+def any_sign() -> Iterator[None]:
+    """Say nothing of a sign that the font lacks: the SVG has it all the same, the PNG a box."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
 def written(figure: Figure) -> tuple[str, bytes]:
     """Write a figure as SVG and as PNG (150 dots per inch), without date or version.
 
     `savefig` would draw each of them once more beforehand.
     """
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")
-    figure.dpi = 72
-    svg = io.StringIO()
-    to_svg: Any = FigureCanvasSVG(figure)
-    to_svg.print_svg(svg, metadata={"Date": None, "Creator": None})
-    figure.dpi = 150
-    png = io.BytesIO()
-    to_png: Any = FigureCanvasAgg(figure)
-    to_png.print_png(png, metadata={"Software": None})
+    svg, png = io.StringIO(), io.BytesIO()
+    with any_sign():
+        engine = figure.get_layout_engine()
+        if engine is not None:
+            engine.execute(figure)
+            figure.set_layout_engine("none")
+        figure.dpi = 72
+        to_svg: Any = FigureCanvasSVG(figure)
+        to_svg.print_svg(svg, metadata={"Date": None, "Creator": None})
+        figure.dpi = 150
+        to_png: Any = FigureCanvasAgg(figure)
+        to_png.print_png(png, metadata={"Software": None})
     # a hundredth of a point is seen by nobody
     text = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg.getvalue())
     return text, png.getvalue()
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break a label into lines."""
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False)) or text
+    """Break a label into lines, no more than fit beside a figure; the tables have all of it."""
+    is_long = max(map(len, text.split()), default=0) > _LONGEST_WORD
+    lines = textwrap.wrap(
+        text, width, break_long_words=is_long, max_lines=_MOST_LINES, placeholder=" …"
+    )
+    label = "\n".join(lines) or text
+    # matplotlib leaves what begins with an underscore out of a legend: a space without width
+    return f"\u200b{label}" if label.startswith("_") else label
 
 
 def short(value: float) -> str:

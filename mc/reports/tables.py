@@ -115,7 +115,8 @@ def _claims(view: View) -> Table:
     return Table(
         "Claims",
         "A claim holds if the interval of its share lies above 95 %, fails if below 5 %, else it "
-        "depends on the seed; for the verdict the intervals are so wide that all hold together, "
+        "depends on the seed, or is open if it held in all or none of too few replications; for "
+        "the verdict the intervals are so wide that all hold together, "
         "here each stands for itself. On average: whether the mean difference of every link lies "
         "in the claimed direction. A claim about several comparisons is as strong as its weakest "
         "link.",

@@ -9,7 +9,15 @@ import numpy as np
 import polars as pl
 
 from mc.model import Cell
-from mc.reports.storm import curves_legend, draw_capacity, fault, shade, stretch, time_label
+from mc.reports.storm import (
+    curves_legend,
+    draw_capacity,
+    fault,
+    shade,
+    stretch,
+    time_label,
+    together,
+)
 from mc.reports.style import INK, SERIES, WIDTH, new_figure, wrapped
 
 if TYPE_CHECKING:
@@ -38,14 +46,15 @@ def draw_trace(
         requests wait.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
-    drained = max(map(_drained, lines.values(), cells.values()))
-    shown = stretch(list(cells.values()), drained, _POINTS_ALONE)
+    alike = dict(zip(cells, together(cells.values()), strict=True))
+    drained = max(map(_drained, lines.values(), alike.values()))
+    shown = stretch(list(alike.values()), drained, _POINTS_ALONE)
     highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
     figure = new_figure(WIDTH, 0.8 + 2.5 * len(cells))
     grid = figure.subplots(
         2 * len(cells), 1, sharex=True, squeeze=False, height_ratios=[2.4, 1] * len(cells)
     )[:, 0]
-    for i, (number, cell) in enumerate(cells.items()):
+    for i, (number, cell) in enumerate(alike.items()):
         upper, lower = grid[2 * i], grid[2 * i + 1]
         line = lines[number]
         edges = shown.seconds(cell)
@@ -86,7 +95,7 @@ def draw_trace(
         )
         lower.set_ylim(0, 1.08 * max(1.0, steps["waiting"].max()))
         lower.set_ylabel("requests\nwaiting")
-    grid[-1].set_xlabel(time_label(next(iter(cells.values()))))
+    grid[-1].set_xlabel(time_label(next(iter(alike.values()))))
     figure.align_ylabels(list(grid))
     curves_legend(figure, grid[0])
     return figure

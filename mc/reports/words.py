@@ -35,10 +35,9 @@ def percent(share: float) -> str:
 
 
 def told(mean: float | None, error: float | None, unit: str) -> str:
-    """An estimate in a sentence; what never varies is exact."""
-    return (
-        with_error(mean, error, unit) if error != 0 else f"exactly {with_error(mean, None, unit)}"
-    )
+    """An estimate in a sentence; what never varies has no error that could be seen."""
+    text = with_error(mean, error or None, unit)
+    return text if error != 0 else f"{text} in every replication"
 
 
 def link(view: View, line: dict[str, Any]) -> tuple[str, str]:

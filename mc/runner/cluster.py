@@ -10,6 +10,7 @@ shard. Only a task that was saved in parts may leave shards that overlap; they a
 from __future__ import annotations
 
 import pickle
+import re
 import time
 import uuid
 from collections import deque
@@ -81,7 +82,8 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
         raise ClusterError(
             f"scheduler {address}: Dask is not installed: pip install 'retrystorm[dask]'"
         ) from error
-    if not address.rpartition(":")[2].isdecimal():
+    # what is no protocol of Dask's ends in a client that cannot be closed
+    if not re.fullmatch(r"((tcp|tls|ucx|wss?)://)?[^/]+:\d+", address):
         raise ClusterError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)

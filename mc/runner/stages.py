@@ -28,6 +28,9 @@ NONE_WITHOUT_RETRIES: Final = frozenset(
 )
 """Always 0 where a request has a single attempt: there is nothing rare to wait for."""
 
+LEAST: Final = {"multiplier": statistics.metrics.RATIO_STEPS}
+"""What a metric always is without retries, if that is not 0: one call a request."""
+
 
 def columns(precision: Precision) -> list[str]:
     """Columns of the rows that `precise_cells` needs."""
@@ -88,15 +91,17 @@ def are_precise(
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
     for name in precision.metrics:
-        known &= _is_known(counted[name], precision) | (once & (name in NONE_WITHOUT_RETRIES))
+        least = LEAST.get(name, 0)
+        without = once & (name in NONE_WITHOUT_RETRIES | LEAST.keys())
+        known &= _is_known(counted[name], precision, least) | without
     return set(cells["cell"].to_numpy()[known].tolist())
 
 
-def _is_known(counted: Histogram, precision: Precision) -> NDArray[np.bool_]:
-    """Whether one metric is known in each cell."""
+def _is_known(counted: Histogram, precision: Precision, least: int) -> NDArray[np.bool_]:
+    """Whether one metric is known in each cell; `least` is its number without retries."""
     found = statistics.moments(counted)
     n = found.n
-    n_others = n - counted.sums(np.where(counted.values == 0, counted.counts, 0))
+    n_others = n - counted.sums(np.where(counted.values == least, counted.counts, 0))
     # where a small spread may only say that what is rare has not been seen yet
     given = intervals.mean_given(n, n_others, found.skewness)
     mcse = np.sqrt(found.variance / np.maximum(n, 1))

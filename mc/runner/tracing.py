@@ -11,7 +11,7 @@ import polars as pl
 
 from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
-from mc.experiment.words import hint, quote, value_text
+from mc.experiment.words import hint, quote, tries_text, value_text
 from mc.model import Cell, Generator
 from mc.runner.tasks import Block, check_cells, chosen_indices, lesson_seeds, simulate_block
 
@@ -217,11 +217,13 @@ def choose(
 
 
 def _same(written: str | None, wanted: str) -> bool:
-    """Whether two texts mean the same value: 8 is 8.0."""
+    """Whether two texts mean the same value: 8 is 8.0, [3, 3] is 3x3."""
     try:
-        return written is not None and float(written) == float(wanted)
+        number = float(wanted)
+        # a value made by a range has up to 17 digits, of which six are written
+        return written is not None and float(written) in (number, float(value_text(number)))
     except ValueError:
-        return written == wanted
+        return written is not None and tries_text(written) == tries_text(wanted)
 
 
 def _written(point: Point, name: str) -> str | None:

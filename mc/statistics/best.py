@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.statistics.intervals import LEVEL, Floats, t_quantile_of
+from mc.statistics.intervals import LEVEL, MIN_NONZERO, Floats, mean_given, t_quantile_of
 
 Goal = Literal["min", "max"]
 Relation = Literal["<", "<=", ">=", ">"]
@@ -121,8 +121,10 @@ def find_best(
     constraints half of the error is theirs: two-sided t intervals for the mean of each
     constraint in each cell, by Bonferroni.
 
-    As for every t interval, n must suffice for the skewness of the differences. What does not
-    vary is taken at its value: cells equal in every replication are equal.
+    Where a t interval is not to be given, see `intervals.mean_given`, the bound of `_half_widths`
+    takes its place: cells that are equal in nearly all replications, or in all, cannot be told
+    apart, and a mean is not 0 because n replications were. Only a difference that never varies
+    and is not 0 is taken at its value.
     """
     k, n = objective.numbers.shape
     alpha = 1 - level
@@ -130,9 +132,9 @@ def find_best(
         alpha /= 2
     sure, possible = _feasible(constraints, k, n, alpha)
     sign = 1.0 if goal == "min" else -1.0
-    gaps, errors = _differences(objective)
-    gaps *= sign  # positive where the row is worse than the column
-    width = _half_widths(n, errors, 2 * alpha / max(k - 1, 1))
+    found = _differences(objective)
+    gaps = sign * found.mean  # positive where the row is worse than the column
+    width = _half_widths(n, found, 2 * alpha / max(k - 1, 1))
     candidate = possible & ~np.any(sure & (gaps - width > 0), axis=1)
     np.fill_diagonal(gaps, math.nan)
     difference = _row_maxima(gaps, possible)
@@ -144,7 +146,7 @@ def find_best(
         low, high = -high, -low
     only = np.flatnonzero(candidate)
     return Best(
-        mean=_means(objective)[0],
+        mean=_means(objective).mean,
         difference=sign * difference,
         low=low,
         high=high,
@@ -160,10 +162,10 @@ def _feasible(
     """Which of k cells surely satisfy all constraints, and which may."""
     sure, possible = np.ones(k, np.bool_), np.ones(k, np.bool_)
     for constraint in constraints:
-        mean, error = _means(constraint.values)
-        width = _half_widths(n, error, alpha / (k * len(constraints)))
+        found = _means(constraint.values)
+        width = _half_widths(n, found, alpha / (k * len(constraints)))
         holds, bound = _RELATIONS[constraint.relation], constraint.bound
-        ends = holds(mean - width, bound), holds(mean + width, bound)
+        ends = holds(found.mean - width, bound), holds(found.mean + width, bound)
         sure &= ends[0] & ends[1]
         possible &= ends[0] | ends[1]
     return sure, possible
@@ -223,25 +225,25 @@ def find_frontier(
     two-sided, hold together by Bonferroni's inequality, and nothing else is used: a cell is
     dominated where the interval of the difference to another excludes 0 in one metric and is on
     that side of 0, ends included, in the other; it is on the frontier where it is better than
-    each other cell in one metric by such an interval, or equal to it in both.
+    each other cell in one metric by such an interval.
 
-    As for every t interval, n must suffice for the skewness of the differences. What does not
-    vary is taken at its value: cells equal in every replication are equal, and cells equal in
-    both metrics stand or fall together.
+    Where a t interval is not to be given, see `intervals.mean_given`, the bound of `_half_widths`
+    takes its place: who was as good in n replications need not be so on average. Cells that were
+    equal in both metrics in every replication are not compared, they stand or fall together.
     """
     k, n = one.numbers.shape
     better = np.zeros((k, k), np.bool_)  # the row than the column, surely, in some metric
     as_good = np.ones((k, k), np.bool_)  # surely, in both
-    equal = np.ones((k, k), np.bool_)  # surely, in both
+    equal = np.ones((k, k), np.bool_)  # in both, in every replication
     margin = np.zeros((k, k))
     for values, goal in zip((one, other), goals, strict=True):
-        gaps, errors = _differences(values)
-        if goal == "min":
-            gaps = -gaps  # positive where the row is better than the column
-        width = _half_widths(n, errors, (1 - level) / max(k * (k - 1), 1))
+        found = _differences(values)
+        # positive where the row is better than the column
+        gaps, errors = -found.mean if goal == "min" else found.mean, found.error
+        width = _half_widths(n, found, (1 - level) / max(k * (k - 1), 1))
         better |= gaps - width > 0
         as_good &= gaps - width >= 0
-        equal &= (gaps == 0) & (width == 0)
+        equal &= (gaps == 0) & (errors == 0)
         certain = np.where(gaps > 0, math.inf, 0.0)
         size = np.divide(gaps, errors, out=certain, where=errors > 0)
         margin = np.maximum(margin, size)
@@ -259,56 +261,126 @@ def find_frontier(
 # --- means and differences ------------------------------------------------------------------
 
 
-def _half_widths(n: int, errors: Floats, alpha: float) -> Floats:
-    """Half the lengths of t intervals that miss with probability alpha, on both sides together."""
+class _Means(NamedTuple):
+    """Means of several samples of n, and what their intervals need; all of one shape.
+
+    Attributes
+    ----------
+    mean, error : ndarray of float64
+        And its standard error: 0 where a sample never varies.
+    given : ndarray of bool
+        Whether Student's interval is to be given.
+    span : float
+        In an interval of this length all samples lie.
+    """
+
+    mean: Floats
+    error: Floats
+    given: NDArray[np.bool_]
+    span: float
+
+
+def _half_widths(n: int, found: _Means, alpha: float) -> Floats:
+    """Half the lengths of intervals that miss with probability alpha, on both sides together.
+
+    Student's, where it is to be given. Elsewhere too little was seen of what is rare, and the
+    empirical Bernstein bound is taken (Maurer and Pontil 2009, theorem 4): it asks no more of a
+    distribution than its span, for which that of all cells stands.
+    """
     if n < 2:  # no spread: anything is possible
-        return np.full(errors.shape, math.inf)
-    return t_quantile_of(n - 1, 1 - alpha) * errors
+        return np.full(found.error.shape, math.inf)
+    student = t_quantile_of(n - 1, 1 - alpha) * found.error
+    log = math.log(4 / alpha)
+    bound = math.sqrt(2 * log) * found.error + 7 * log * found.span / (3 * (n - 1))
+    return np.where(found.given, student, np.maximum(student, bound))
 
 
-def _means(values: Paired) -> tuple[Floats, Floats]:
-    """Mean of each cell and its standard error, shape (k,)."""
-    mean, error = _moments(values.numbers)
-    return mean / values.divisors, error / values.divisors
+def _span(numbers: NDArray[Any]) -> float:
+    return float(numbers.max()) - float(numbers.min()) if numbers.size else 0.0
 
 
-def _differences(values: Paired) -> tuple[Floats, Floats]:
-    """Mean and standard error of each row less each column, shape (k, k)."""
+def _means(values: Paired) -> _Means:
+    """Mean of each cell, shape (k,)."""
+    mean, error, given = _moments(values.numbers)
+    span = _span(values.numbers / np.reshape(values.divisors, (-1, 1)))
+    return _Means(mean / values.divisors, error / values.divisors, given, span)
+
+
+def _differences(values: Paired) -> _Means:
+    """Mean of each row less each column, shape (k, k)."""
     numbers, divisor = values.scaled()
     k, n = numbers.shape
+    span = 2 * _span(numbers) / divisor
     if numbers.dtype.kind == "i" and n > 1:
-        own = numbers - numbers[:1]  # what all have in common cancels anyway
-        largest = max(-int(own.min()), int(own.max()))
-        if 4 * largest**2 * n < 2**53:  # then all sums are exact, in any order
-            return _exact_differences(own.astype(np.float64), divisor)
+        near = numbers - numbers[:1]  # what all have in common cancels anyway
+        shifts = np.rint(near.mean(axis=1)).astype(np.int64)
+        near -= shifts[:, np.newaxis]
+        largest = max(-int(near.min()), int(near.max()))
+        if 8 * largest**3 * n < 2**53:  # then all sums are exact, in any order
+            mean, error, skewness, n_differ = _exact_differences(numbers, near, shifts)
+            given = mean_given(n, n_differ, skewness)
+            return _Means(mean / divisor, error / divisor, given, span)
     gaps, errors = np.zeros((k, k)), np.zeros((k, k))
+    given = np.ones((k, k), np.bool_)
     for i in range(k - 1):
-        mean, error = _moments(numbers[i] - numbers[i + 1 :])
+        mean, error, known = _moments(numbers[i] - numbers[i + 1 :])
         gaps[i, i + 1 :], errors[i, i + 1 :] = mean / divisor, error / divisor
-    return gaps - gaps.T, errors + errors.T
+        given[i, i + 1 :] = given[i + 1 :, i] = known
+    return _Means(gaps - gaps.T, errors + errors.T, given, span)
 
 
-def _exact_differences(numbers: Floats, divisor: float) -> tuple[Floats, Floats]:
-    """See `_differences`: by one product of matrices, for small whole numbers."""
-    n = numbers.shape[1]
-    sums, products = numbers.sum(axis=1), numbers @ numbers.T
-    squares = np.diagonal(products)
+def _exact_differences(
+    numbers: NDArray[Any], near: NDArray[np.int64], shifts: NDArray[np.int64]
+) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
+    """Mean, its error and skewness of each difference, and how many are not 0; shape (k, k).
+
+    By products of matrices, for small whole numbers: those of a row are its `near`, plus its
+    shift, plus what is common to all rows.
+    """
+    k, n = numbers.shape
+    rows = near.astype(np.float64)
+    powers = np.square(rows)
+    sums, products, mixed = rows.sum(axis=1), rows @ rows.T, powers @ rows.T
+    squares, cubes = np.diagonal(products), np.diagonal(mixed)
     first = sums[:, np.newaxis] - sums
     second = squares[:, np.newaxis] + squares - 2 * products
+    third = cubes[:, np.newaxis] - cubes - 3 * (mixed - mixed.T)
     # equal to the last bit where a difference never varies: both are n^2 times its square
     spread = np.maximum(n * second - np.square(first), 0.0)
-    return first / n / divisor, np.sqrt(spread / (n - 1)) / n / divisor
+    m1, m2 = first / n, spread / n**2
+    m3 = third / n - 3 * m1 * (second / n) + 2 * m1**3
+    skewness = np.divide(m3, m2**1.5, out=np.full((k, k), math.nan), where=spread > 0)
+    apart = (shifts[:, np.newaxis] - shifts).astype(np.float64)
+    total = first + n * apart
+    # (sum of d)^2 / (sum of d^2) differ or more (Cauchy and Schwarz): few must be counted
+    few = np.square(total) < MIN_NONZERO * (second + apart * (first + total))
+    n_differ = np.full((k, k), n)  # and of no row to itself
+    least = numbers.min()
+    small = (numbers - least).astype(np.min_scalar_type(int(numbers.max() - least)))
+    for i in range(k - 1):
+        columns = i + 1 + np.flatnonzero((few[i] | (total[i] == 0))[i + 1 :])
+        counted = np.count_nonzero(small[columns] != small[i], axis=1)
+        n_differ[i, columns] = n_differ[columns, i] = counted
+    return total / n, np.sqrt(spread / (n - 1)) / n, skewness, n_differ
 
 
-def _moments(numbers: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Mean of each row and its standard error: 0, and the value itself, where it never varies."""
+def _moments(numbers: NDArray[Any]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Mean of each row, its standard error, and whether Student's interval is to be given.
+
+    The error is 0, and the mean the value itself, where a row never varies.
+    """
     n = numbers.shape[1]
     first = numbers[:, 0].astype(np.float64)
     deviations = (numbers - numbers[:, :1]).astype(np.float64)
     shift = deviations.mean(axis=1)
     deviations -= shift[:, np.newaxis]
-    squares = np.square(deviations, out=deviations).sum(axis=1)
-    return first + shift, np.sqrt(squares / (max(n - 1, 1) * n))
+    squares = np.square(deviations)
+    second = squares.sum(axis=1)
+    third = (squares * deviations).sum(axis=1)
+    skewness = np.full(len(numbers), math.nan)
+    np.divide(third / n, (second / n) ** 1.5, out=skewness, where=second > 0)
+    given = mean_given(n, np.count_nonzero(numbers, axis=1), skewness)
+    return first + shift, np.sqrt(second / (max(n - 1, 1) * n)), given
 
 
 def _row_maxima(values: Floats, allowed: NDArray[np.bool_]) -> Floats:

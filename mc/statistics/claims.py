@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HOLDS: Final = "holds"
 FAILS: Final = "fails"
 DEPENDS: Final = "depends on the seed"
+OPEN: Final = "open"
 
 SHARE_HOLDS: Final = 0.95
 """A claim holds when its share of replications surely reaches this..."""
@@ -73,10 +74,14 @@ CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "note": ("", "why the interval of the mean difference is missing, or not to be trusted"),
     "on_average": (
         "",
-        f"{HOLDS}, {FAILS} or open: whether the mean difference of every link surely lies in the "
+        f"{HOLDS}, {FAILS} or {OPEN}: whether the mean difference of every link surely lies in the "
         "claimed direction (within the margin: two one-sided tests), all claims together",
     ),
-    "verdict": ("", f"{HOLDS}, {FAILS} or {DEPENDS}: by the interval of the share, all together"),
+    "verdict": (
+        "",
+        f"{HOLDS}, {FAILS} or {DEPENDS}: by the interval of the share, all together; {OPEN} where "
+        "it holds in all or none of too few replications",
+    ),
     "lesson_n": ("replications", "replications with the lesson's draws, if they were asked for"),
     "lesson_share": (
         "",
@@ -325,8 +330,9 @@ def verdicts(
     polars.DataFrame
         One line for each claim, in the schema of `CLAIMS_SCHEMA`. `verdict` is `holds` when the
         interval of the share lies in 0.95 .. 1, `fails` when it lies in 0 .. 0.05, else
-        `depends on the seed`; NULL without replications. The intervals that decide are wide
-        enough for all claims together.
+        `depends on the seed`; but `open` as long as the interval reaches to 0 or 1, for then the
+        claim held in all replications, or in none, and they are too few. NULL without
+        replications. The intervals that decide are wide enough for all claims together.
 
         `mean_difference` and its intervals belong to the weakest link, `left - right` in
         `link_metric`: the link whose mean difference lies least in the claimed direction, in
@@ -493,13 +499,16 @@ def _strength(relation: str, found: _Mean) -> float:
 
 
 def _on_average(links: Sequence[_Link], means: Sequence[_Mean], level: float) -> str | None:
-    """Whether all links surely hold, or one surely fails, of the means; None without intervals."""
+    """Whether all links surely hold, or one surely fails, of the means.
+
+    None if none fails, and not all have an interval.
+    """
     found = [_link_on_average(*both, level) for both in zip(links, means, strict=True)]
-    if None in found:
-        return None
     if FAILS in found:
         return FAILS
-    return HOLDS if all(one == HOLDS for one in found) else "open"
+    if None in found:
+        return None
+    return HOLDS if all(one == HOLDS for one in found) else OPEN
 
 
 def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
@@ -514,13 +523,13 @@ def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
         assert inner[1] is not None
         if -margin <= inner[0] and inner[1] <= margin:
             return HOLDS
-        return FAILS if low > margin or high < -margin else "open"
+        return FAILS if low > margin or high < -margin else OPEN
     if link.relation in (">", ">="):
         low, high = -high, -low
     strict = link.relation in ("<", ">")
     if high < 0 or (high == 0 and not strict):
         return HOLDS
-    return FAILS if low > 0 or (low == 0 and strict) else "open"
+    return FAILS if low > 0 or (low == 0 and strict) else OPEN
 
 
 def verdict(share_low: float | None, share_high: float | None) -> str | None:
@@ -529,4 +538,7 @@ def verdict(share_low: float | None, share_high: float | None) -> str | None:
         return None
     if share_low >= SHARE_HOLDS:
         return HOLDS
-    return FAILS if share_high <= SHARE_FAILS else DEPENDS
+    if share_high <= SHARE_FAILS:
+        return FAILS
+    # these ends are exact: seen in all replications, or in none
+    return OPEN if share_low == 0 or share_high == 1 else DEPENDS

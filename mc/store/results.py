@@ -95,7 +95,7 @@ def new_manifest(
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest, whole or not at all."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-    write(folder, MANIFEST, text.encode())
+    write(folder, MANIFEST, text.encode(errors="replace"))  # a file's name need not be UTF-8
 
 
 def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
@@ -115,8 +115,9 @@ def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
         )
     if content.get("format") != FORMAT and not any_version:
         raise FolderError(
-            f"{path}: of another version of this program; give another folder with --out, or "
-            "start afresh with --force"
+            f"{path}: format {content.get('format')}, of another version of this program, which "
+            f"reads format {FORMAT}; run the experiment anew, with --force or into another folder "
+            "with --out"
         )
     return content
 
@@ -164,6 +165,12 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
     FolderError
         It is something else than a results folder, or cannot be read.
     """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise FolderError(
+            f"{folder}: the name of a results folder must be UTF-8; give another with --out"
+        ) from None
     manifest = _read_manifest(folder, any_version=any_version)
     try:
         if manifest is None and not all(map(_is_left_over, folder.iterdir())):
@@ -352,7 +359,8 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
         # polars' own access to object stores would have to be told a second time who we are
         keys, files = [str(path.key) for path in shards], shards[0].files
         return pl.scan_pyarrow_dataset(dataset.dataset(keys, filesystem=files, format="parquet"))
-    return pl.scan_parquet([str(path) for path in shards])
+    # brackets, asterisks and question marks are part of a folder's name
+    return pl.scan_parquet([str(path) for path in shards], glob=False)
 
 
 def load(folder: str | Path) -> Results:

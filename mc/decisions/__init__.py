@@ -1,0 +1,18 @@
+"""Questions put to a results folder: this cell or that one, which is best, what is the price.
+
+Every answer is paired: the cells have met the same traffic and the same luck.
+"""
+
+from mc.decisions.choosing import QuestionError, cell_name, coordinates, select
+from mc.decisions.comparing import compare
+from mc.decisions.ranking import best, frontier
+
+__all__ = [
+    "QuestionError",
+    "best",
+    "cell_name",
+    "compare",
+    "coordinates",
+    "frontier",
+    "select",
+]

@@ -1,0 +1,128 @@
+"""Which cells, and which metric, a text means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from mc.experiment.tables import same_values
+from mc.experiment.words import SHOWN, hint, quote, tries_text, value_text
+from mc.statistics import METRICS, Metric
+from mc.store import FolderError, Results
+
+
+class QuestionError(FolderError):
+    """A question that cannot be answered as it was put; the message says what would be right."""
+
+
+def coordinates(results: Results) -> list[str]:
+    """By what the cells of a folder differ: scenario, policy, and the axes of grid and design."""
+    source = results.manifest["experiment"]
+    design = source["design"] or {"ranges": []}
+    axes = [axis["name"] for axis in (*source["grid"], *design["ranges"])]
+    return ["scenario", "policy", *axes]
+
+
+def cell_name(cell: dict[str, Any], names: Sequence[str]) -> str:
+    """Call a cell by some of its coordinates."""
+    texts = [
+        str(cell[name]) if name in ("scenario", "policy") else f"{name} {_plain(cell[name])}"
+        for name in names
+        if cell[name] != "default"
+    ]
+    return ", ".join(texts) or "default"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else value_text(value)
+
+
+def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
+    """Find the cells that a text describes.
+
+    Parameters
+    ----------
+    results : Results
+        Of a finished run.
+    wanted : str
+        The number of a cell, the name of a policy, or conditions ``name=value`` on scenario,
+        policy and parameters, several of them separated by commas.
+
+    Returns
+    -------
+    cells : polars.DataFrame
+        Their lines in the table of cells.
+    names : set of str
+        The coordinates that the text fixes; all of them for the number of a cell.
+
+    Raises
+    ------
+    QuestionError
+        Nothing is described by it.
+    """
+    cells = results.cells
+    if wanted in cells["policy"].to_list():
+        return cells.filter(pl.col("policy") == wanted), {"policy"}
+    if wanted.isdecimal():
+        found = cells.filter(pl.col("cell") == int(wanted))
+        if found.height:
+            return found, set(coordinates(results))
+        raise QuestionError(f"cell {wanted} does not exist; there are 0 .. {cells.height - 1}")
+    if "=" not in wanted:
+        known: list[str] = cells["policy"].unique(maintain_order=True).to_list()
+        raise QuestionError(f"policy {quote(wanted)} does not exist{hint(wanted, known)}")
+    names = set()
+    # a name is a word, a value may hold anything: commas in it do not begin a new condition
+    for condition in re.split(r",\s*(?=\w+\s*=)", wanted):
+        name, _, value = (part.strip() for part in condition.partition("="))
+        if name not in cells.columns:
+            known = [*coordinates(results), "cell"]
+            raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
+        left = cells.filter(_equals(cells[name], value))
+        if left.height == 0:
+            written = value_text if name in ("scenario", "policy") else _plain
+            values = list(dict.fromkeys(map(written, cells[name].to_list())))
+            more = " ..." if len(values) > SHOWN else ""
+            raise QuestionError(
+                f"no cell has {name} = {value}; {name} is one of {' '.join(values[:SHOWN])}{more}"
+            )
+        cells = left
+        names.add(name)
+    return cells, names
+
+
+def _equals(column: pl.Series, text: str) -> pl.Series:
+    """Where a column has the value that a text means."""
+    if text == "none":
+        return column.is_null()
+    if column.dtype == pl.String:
+        return (column == (tries_text(text) if column.name == "tries" else text)).fill_null(False)
+    try:
+        number = float(text)
+    except ValueError:
+        return pl.Series([False] * len(column))
+    # a value made by a range has up to 17 digits, of which tables show six
+    return column.is_in(same_values(number, column.drop_nulls().unique().to_list())).fill_null(
+        False
+    )
+
+
+def where_all(results: Results, conditions: Sequence[str]) -> pl.DataFrame:
+    """The cells that satisfy all of some texts."""
+    cells = results.cells
+    for condition in conditions:
+        chosen, _ = select(results, condition)
+        cells = cells.filter(pl.col("cell").is_in(chosen["cell"].implode()))
+    if cells.height == 0:
+        raise QuestionError(f"no cell satisfies {' and '.join(conditions)}")
+    return cells
+
+
+def metric_named(name: str) -> Metric:
+    """Give the metric of a name."""
+    if name not in METRICS:
+        raise QuestionError(f"metric {quote(name)} does not exist{hint(name, METRICS)}")
+    return METRICS[name]

@@ -1,0 +1,135 @@
+"""One cell or another: any two, replication by replication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mc import statistics, store
+from mc.decisions.choosing import (
+    QuestionError,
+    cell_name,
+    coordinates,
+    metric_named,
+    select,
+    where_all,
+)
+from mc.experiment.words import listed, quote
+from mc.statistics import METRICS
+from mc.store import FolderError, Results
+
+
+def compare(
+    folder: str | Path,
+    left: str,
+    right: str,
+    metrics: Sequence[str] = (),
+    where: Sequence[str] = (),
+) -> pl.DataFrame:
+    """Compare cells in pairs, replication by replication.
+
+    Parameters
+    ----------
+    folder : path
+        A results folder.
+    left, right : str
+        Which cells: the number of a cell, the name of a policy, or conditions ``name=value`` on
+        scenario, policy and parameters, separated by commas. Each cell of the left is compared
+        with the one of the right that has the same scenario, policy and place on the grid as far
+        as neither text fixes these.
+    metrics : sequence of str
+        Names as in the column `metric` of the summary. Default all.
+    where : sequence of str
+        Texts like `left`; only cells that all of them describe are compared.
+
+    Returns
+    -------
+    polars.DataFrame
+        One line for each (pair, metric) in the schema of the folder's comparisons, `left` and
+        `right` in place of `cell` and `baseline`, and `left_name`, `right_name`. Differences are
+        left - right; each interval is one of 95 % for itself.
+
+    Raises
+    ------
+    FolderError
+        The folder is not finished, or keeps histograms and has not counted these pairs.
+    QuestionError
+        There is no such pair, metric or coordinate; or the texts do not tell which cell of the
+        right belongs to a cell of the left.
+
+    Examples
+    --------
+    What three layers of retries drop with a budget, and do not drop without:
+
+    >>> import mc
+    >>> found = mc.compare(
+    ...     "results/lesson",
+    ...     "three layers + budget 0.30",
+    ...     "three layers (3x3x3)",
+    ...     metrics=["dropped"],
+    ...     where=["scenario=outage (1 s)"],
+    ... )
+    >>> [round(x, 2) for x in found.select("mean_difference", "ci_low", "ci_high").row(0)]
+    [97.21, 97.02, 97.4]
+    """
+    results = store.load(folder)
+    chosen = [metric_named(name).name for name in metrics] or list(METRICS)
+    pairs = _pairs(results, left, right, where)
+    table = results.cells.drop("baseline").join(
+        pairs.rename({"left": "cell", "right": "baseline"}), on="cell", how="left"
+    )
+    if results.keeps_rows:
+        numbers = [*pairs["left"], *pairs["right"]]
+        lines = table.filter(pl.col("cell").is_in(numbers)).with_columns(
+            pl.col("baseline").fill_null(pl.col("cell"))
+        )
+        rows = results.scan().filter(pl.col("cell").is_in(numbers)).collect()
+        found = statistics.compare(rows, lines)
+    else:
+        counted = results.comparisons.join(
+            pairs.select(cell="left", baseline="right"), on=["cell", "baseline"], how="semi"
+        )
+        if counted["cell"].n_unique() < pairs.height:
+            raise FolderError(
+                f"{results.folder}: keeps histograms, and has counted no other pairs than those "
+                "with the baseline policy"
+            )
+        found = counted
+    names = coordinates(results)
+    named = {cell["cell"]: cell_name(cell, names) for cell in results.cells.iter_rows(named=True)}
+    return (
+        found.filter(pl.col("metric").is_in(chosen))
+        .rename({"cell": "left", "baseline": "right"})
+        .with_columns(
+            pl.col(side).replace_strict(named, return_dtype=pl.String).alias(f"{side}_name")
+            for side in ("left", "right")
+        )
+    )
+
+
+def _pairs(results: Results, left: str, right: str, where: Sequence[str]) -> pl.DataFrame:
+    """Columns `left` and `right`: numbers of cells."""
+    allowed = where_all(results, where)["cell"].implode()
+    (one, _), (other, fixed) = select(results, left), select(results, right)
+    shared = [n for n in coordinates(results) if n not in fixed]
+    one, other = (side.filter(pl.col("cell").is_in(allowed)) for side in (one, other))
+    if shared:
+        pairs = one.select(*shared, left="cell").join(
+            other.select(*shared, right="cell"), on=shared, nulls_equal=True, maintain_order="left"
+        )
+    else:
+        pairs = one.select(left="cell").join(other.select(right="cell"), how="cross")
+    if pairs.height == 0:
+        raise QuestionError(f"no cell of {quote(left)} has a counterpart in {quote(right)}")
+    if pairs.filter(pl.col("left") == pl.col("right")).height:
+        raise QuestionError(f"{quote(left)} and {quote(right)} mean the same cells")
+    if pairs["left"].n_unique() < pairs.height:
+        raise QuestionError(
+            f"{quote(right)} means several cells for one of {quote(left)}: fix more of "
+            f"{listed([n for n in coordinates(results) if n not in shared])}"
+        )
+    if set(pairs["left"]) & set(pairs["right"]):
+        raise QuestionError(f"{quote(left)} and {quote(right)} have cells in common")
+    return pairs.select("left", "right")
