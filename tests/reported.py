@@ -42,6 +42,9 @@ policy = "one try"
 calls = 650
 """
 
+OUTAGE: Final = SMALL.replace('[[scenario]]\nname = "healthy"\nfailure_rate = 0.02\n', "")
+"""The same with one scenario."""
+
 SWEEP: Final = """
 title = "Sweep"
 replications = 200
@@ -85,7 +88,7 @@ at = {budget = 0.1, backoff_cap = 4, threshold = 1}
 VARIANTS: Final = {
     "histograms": SMALL.replace("[fixed]", 'keep = "histograms"\n[fixed]'),
     "one cell, no axis": 'title = "One"\nreplications = 12\n[fixed]\nrounds = 300\n',
-    "one replication": SMALL.replace("replications = 250", "replications = 1"),
+    "one replication": OUTAGE.replace("replications = 250", "replications = 1"),
     "one round": 'title = "Short"\nreplications = 3\n[fixed]\nrounds = 1\n',
     "nobody comes": (
         'title = "Quiet"\nreplications = 5\n[fixed]\nrounds = 200\narrivals_per_second = 0\n'

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from folders import run
 from polars.testing import assert_frame_equal
-from reported import SMALL, VARIANTS, Page, contrast
+from reported import OUTAGE, VARIANTS, Page, contrast
 
 import mc
 from mc.model import MEANINGS, PARAMETERS
@@ -308,7 +308,7 @@ def test_names_are_names_and_neither_markup_nor_formulas(
 
 def test_a_long_name_is_cut_in_a_figure(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     long = "name " * 60 + "x" * 200
-    text = SMALL.replace('"one try"', f'"{long}"').replace("250", "4")
+    text = OUTAGE.replace('"one try"', f'"{long}"').replace("250", "4")
     run(text, tmp_path / "results")
     page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
     assert long in page.read

@@ -43,7 +43,7 @@ MOST_CELLS: Final = 6
 MOST_MARKED: Final = 8
 """Cells on the frontier that have a letter."""
 
-_APART: Final = 0.04
+_APART: Final = 0.06
 """How far apart they are at least, as a share of the frontier's extent."""
 
 TRACED: Final = 300
