@@ -914,6 +914,7 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
 ) -> None:
     path = tmp_path / "odd.toml"
     path.write_text(f'title = "t"\n{text}\n')
-    got = read(path).remarks
+    experiment = read(path)
+    got = (*experiment.remarks, *experiment.hints)
     assert len(got) == (expected is not None)
     assert all(str(remark).startswith(str(expected)) for remark in got)

@@ -96,7 +96,7 @@ def check(
     with faults():
         overrides = parse_overrides(settings or [])
         found = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
-        for remark in found.remarks:
+        for remark in (*found.remarks, *found.hints):
             tell(f"{file}: {remark}")
         print_figures(_check_figures(found), form)
 

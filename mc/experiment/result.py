@@ -194,7 +194,7 @@ class Experiment:
             where = {p.scenario for p, h in zip(self.points, holds, strict=True) if h}
             if where:
                 remarks.append(f"{remark}, in {', '.join(sorted(where))}")
-        return (*remarks, *self._without_baseline(), *self._alike())
+        return (*remarks, *self._without_baseline())
 
     def _without_baseline(self) -> list[str]:
         """How many cells are compared with nothing, as their baseline's own cell was left out."""
@@ -207,8 +207,9 @@ class Experiment:
             return []
         return [f"{n} cells are compared with nothing: their baseline cell is left out by exclude"]
 
-    def _alike(self) -> list[str]:
-        """How many cells cannot differ from another: without retries no backoff matters."""
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What costs time and gains nothing: without retries no backoff matters."""
         unused = {"budget", "backoff_base", "backoff_cap"}
         once = [
             (p.scenario, *(v for k, v in p.parameters.parameters.items() if k not in unused))
@@ -217,8 +218,8 @@ class Experiment:
         ]
         n = len(once) - len(set(once))
         if not n:
-            return []
-        return [f"{n} cells repeat others: without retries, budget and backoff change nothing"]
+            return ()
+        return (f"{n} cells repeat others: without retries, budget and backoff change nothing",)
 
 
 class ExperimentError(ValueError):
