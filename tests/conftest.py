@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,37 @@ os.environ["RETRYSTORM_NO_REPORT"] = "1"
 def _compiled() -> None:
     """Compile the kernel before a test looks at what its first use prints."""
     importlib.import_module("mc.kernel")
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Give a finished run with its report; what is drawn once is not drawn again."""
+
+    @cache
+    def folder_of(text: str) -> Path:
+        from folders import run
+
+        import mc
+
+        folder = tmp_path_factory.mktemp("drawn") / "results"
+        run(text, folder)
+        mc.report(folder)
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def small(drawn: Callable[[str], Path]) -> Path:
+    """Two scenarios and two policies, one by one."""
+    from reported import SMALL
+
+    return drawn(SMALL)
+
+
+@pytest.fixture(scope="session")
+def grid(drawn: Callable[[str], Path]) -> Path:
+    """A sweep."""
+    from reported import GRID
+
+    return drawn(GRID)

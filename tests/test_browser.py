@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from folders import run
-from test_report import SMALL
-
-import mc
 
 pytestmark = pytest.mark.browser
 
@@ -41,11 +38,9 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("browser") / "results"
-    run(SMALL, folder)
-    return mc.report(folder)
+@pytest.fixture
+def path(small: Path) -> Path:
+    return small / "report.html"
 
 
 def opened(browser: Any, path: Path, mode: str) -> tuple[Any, list[str]]:
@@ -65,12 +60,28 @@ def test_the_page_opens_without_a_word_and_shows_every_figure(
 ) -> None:
     page, told = opened(browser, path, mode)
     assert [line for line in told if not line.startswith("data:")] == []
-    boxes = [svg.bounding_box() for svg in page.query_selector_all("figure svg[role=img]")]
-    assert len(boxes) == len(list((path.parent / "figures").glob("*.svg")))
-    # as wide as it is legible; on a phone it scrolls inside its frame
-    assert all(box["width"] >= 600 and box["height"] >= 100 for box in boxes)
+    figures = page.query_selector_all("figure [role=img]")
+    assert len(figures) == len(list((path.parent / "figures").glob("*.svg")))
+    assert all(figure.query_selector("svg") is not None for figure in figures)
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width == MODES[mode]["viewport"]["width"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("mode", "fewest", "most"), [("phone", 1, 1), ("desk", 2, 3)])
+def test_as_many_panels_stand_in_a_row_as_there_is_room_for_and_are_legible(
+    mode: str, fewest: int, most: int, browser: Any, small: Path, grid: Path
+) -> None:
+    script = """() => [...document.querySelectorAll(".panels")].map(
+        (group) => [...group.querySelectorAll("svg.panel")].map((svg) => {
+            const box = svg.getBoundingClientRect();
+            return [box.y, box.width / svg.viewBox.baseVal.width];
+        }))"""
+    for folder in (small, grid):
+        page, _ = opened(browser, folder / "report.html", mode)
+        for panels in page.evaluate(script):
+            rows = Counter(round(y) for y, _ in panels)
+            assert min(fewest, len(panels)) <= max(rows.values()) <= most
+            assert all(1.05 <= scale <= 1.6 for _, scale in panels)  # of 9 points: 9 to 14 pixels
 
 
 def test_dark_mode_is_dark_and_its_text_is_light(browser: Any, path: Path) -> None:

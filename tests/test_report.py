@@ -5,134 +5,24 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
 import pytest
-from folders import run, write
+from folders import run
 from polars.testing import assert_frame_equal
-from typer.testing import CliRunner
+from reported import OUTAGE, VARIANTS, Page, contrast
 
 import mc
-from mc.cli import app
+from mc.model import MEANINGS, PARAMETERS
 from mc.reports import is_current
-from mc.reports.storm import draw_trace
-from mc.reports.style import SERIES, inlined, style
-from mc.reports.view import View
-
-SMALL: Final = """
-title = "Small & <safe>"
-replications = 250
-[fixed]
-rounds = 700
-[[scenario]]
-name = "outage"
-fault_rounds = 60
-[[scenario]]
-name = "healthy"
-failure_rate = 0.02
-[[policy]]
-name = "one try"
-[[policy]]
-name = "nine tries"
-tries = [3, 3]
-[[claim]]
-text = "the storm grows"
-scenario = "outage"
-metric = "window_calls"
-policies = ["one try", "nine tries"]
-relation = "<"
-[[claim]]
-text = "nobody is dropped"
-scenario = "outage"
-metric = "dropped"
-policies = ["one try"]
-relation = "="
-value = 0
-[[published]]
-scenario = "outage"
-policy = "one try"
-calls = 650
-"""
-
-SWEEP: Final = """
-title = "Sweep"
-replications = 200
-[fixed]
-rounds = 300
-fault_start = 50
-fault_rounds = 40
-tries = [3, 3]
-[grid]
-budget = ["none", 0.1]
-backoff_cap = [4, 32]
-threshold = [1, 20]
-"""
-
-VARIANTS: Final = {
-    "histograms": SMALL.replace("replications = 250", 'replications = 30\nkeep = "histograms"'),
-    "one cell, no axis": 'title = "One"\nreplications = 12\n[fixed]\nrounds = 300\n',
-    "one replication": SMALL.replace("replications = 250", "replications = 1"),
-    "one round": 'title = "Short"\nreplications = 3\n[fixed]\nrounds = 1\n',
-    "nobody comes": (
-        'title = "Quiet"\nreplications = 5\n[fixed]\nrounds = 200\narrivals_per_second = 0\n'
-        "fault_start = 20\nfault_rounds = 9\n[grid]\nbackoff_cap = [4, 32]\n"
-    ),
-    "one axis": SWEEP.replace("threshold = [1, 20]", "").replace("backoff_cap = [4, 32]", ""),
-    "three axes": SWEEP,
-    "a design": (
-        'title = "Design"\nreplications = 10\n[fixed]\nrounds = 200\nfault_start = 20\n'
-        'fault_rounds = 30\ntries = [3]\n[design]\nkind = "sobol"\npoints = 4\n'
-        "backoff_base = {from = 0.5, to = 16}\narrivals_per_second = {from = 50, to = 90}\n"
-    ),
-    "precision": (
-        'title = "Precision"\n[precision]\nmetric = "calls"\nrelative = 0.01\nmin = 10\nmax = 40\n'
-        '[fixed]\nrounds = 300\n[[scenario]]\nname = "a"\n[[scenario]]\nname = "b"\n'
-        "arrivals_per_second = 20\n"
-    ),
-    "the lesson's generator": (
-        'title = "Lesson"\ngenerator = "lesson"\nseeds = [20260802, 7]\n[fixed]\nrounds = 700\n'
-        "fault_rounds = 50\ntries = [3]\n"
-    ),
-}
-
-
-class Page(HTMLParser):
-    """What the tests ask of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    @property
-    def read(self) -> str:
-        """What a reader reads, in one line."""
-        return " ".join(" ".join(self.words).split())
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with its report."""
-    folder = tmp_path_factory.mktemp("small") / "results"
-    run(SMALL, folder)
-    mc.report(folder)
-    return folder
+from mc.reports.parts import inlined
+from mc.reports.style import SERIES, style
+from mc.reports.tracing import draw_trace
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +75,9 @@ def test_every_link_of_the_page_leads_somewhere(small: Path, page: Page) -> None
 
 
 def test_every_figure_has_an_alternative_text_and_its_data(page: Page) -> None:
-    figures = [svg for svg in page.all("svg") if svg.get("role") == "img"]
+    figures = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
     assert len(figures) == len(page.all("figure")) == 6
-    assert all(len(svg["aria-label"] or "") > 30 for svg in figures)
+    assert all(len(figure["aria-label"] or "") > 30 for figure in figures)
     data = [a["href"] for a in page.all("a") if (a["href"] or "").endswith(".parquet")]
     assert len(data) >= 6
 
@@ -212,18 +102,6 @@ def test_the_page_is_accessible_in_its_basics(page: Page) -> None:
     assert all(
         x["tabindex"] == "0" and ("aria-label" in x or "aria-labelledby" in x) for x in scrolling
     )
-
-
-def luminance(color: str) -> float:
-    """WCAG 2.2, relative luminance."""
-    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted(map(luminance, (one, other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_text_and_lines_stand_out_in_light_and_dark_mode(page: Page) -> None:
@@ -288,43 +166,31 @@ def test_the_histograms_hold_every_replication(small: Path) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_folder_of_any_kind_has_a_report(name: str, tmp_path: Path) -> None:
-    run(VARIANTS[name], tmp_path / "results")
-    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
-    n_figures = len(list((tmp_path / "results" / "figures").glob("*.svg")))
+def test_a_folder_of_any_kind_has_a_report(name: str, drawn: Callable[[str], Path]) -> None:
+    folder = drawn(VARIANTS[name])
+    page = Page((folder / "report.html").read_text("utf-8"))
+    n_figures = len(list((folder / "figures").glob("*.svg")))
     assert len(page.all("figure")) == n_figures >= 1
     assert "nan" not in page.read.lower().split()
     assert "None" not in page.read
 
 
-def test_a_grid_of_two_axes_becomes_maps_with_their_half_widths(tmp_path: Path) -> None:
-    run(SWEEP, tmp_path / "results")
-    mc.report(tmp_path / "results")
-    svg = (tmp_path / "results" / "figures" / "sweep-1-window-rate.svg").read_text()
-    results = mc.load(tmp_path / "results")
-    from mc.statistics import format_estimate
-
-    for line in results.summary.filter(metric="window_rate").iter_rows(named=True):
-        mean, error = format_estimate(line["mean"], (line["ci_high"] - line["ci_low"]) / 2)
-        assert f">{mean}<" in svg
-        assert f">±{error}<" in svg
-
-
-def test_histograms_in_place_of_rows_give_the_same_pictures(small: Path, tmp_path: Path) -> None:
-    run(SMALL.replace("[fixed]", 'keep = "histograms"\n[fixed]'), tmp_path / "results")
-    mc.report(tmp_path / "results")
+def test_histograms_in_place_of_rows_give_the_same_pictures(
+    small: Path, drawn: Callable[[str], Path]
+) -> None:
+    counted = drawn(VARIANTS["histograms"])
     names = [path.name for path in (small / "figures").iterdir()]
     # millionths are kept of the multiplier: its bars may begin elsewhere
     bars = [
         pl.read_parquet(folder / "figures" / "distribution.parquet").filter(
             pl.col("metric") != "multiplier"
         )
-        for folder in (tmp_path / "results", small)
+        for folder in (counted, small)
     ]
     assert_frame_equal(*bars)
     for name in names:
         if not name.startswith("distribution"):
-            got = (tmp_path / "results" / "figures" / name).read_bytes()
+            got = (counted / "figures" / name).read_bytes()
             expected = (small / "figures" / name).read_bytes()
             assert got == expected, name
 
@@ -341,21 +207,41 @@ def test_a_large_sweep_has_a_page_of_bounded_length(tmp_path: Path) -> None:
     assert "The first 200 of 900 lines." in page.read
 
 
-def test_cells_that_are_drawn_alone_are_spread_from_the_lowest_to_the_highest(
-    tmp_path: Path,
+def test_a_precision_that_was_not_reached_is_told_below_the_title(
+    drawn: Callable[[str], Path],
 ) -> None:
-    run(SWEEP, tmp_path / "results")
-    view = View(mc.load(tmp_path / "results"))
-    rates = [view.mean(cell, "window_rate") for cell in view.in_scenario("default")]
-    chosen = [view.mean(cell, "window_rate") for cell in view.chosen("default")]
-    assert len(rates) == 8
-    assert len(chosen) == 6
-    assert chosen == sorted(chosen)  # type: ignore[type-var]
-    assert (chosen[0], chosen[-1]) == (min(rates), max(rates))  # type: ignore[type-var]
+    folder = drawn(VARIANTS["precision"])
+    assert mc.load(folder).cells["stopped_by"].to_list() == ["max", "precision"]
+    page = Page((folder / "report.html").read_text("utf-8"))
+    told = "1 of 2 cells is not as precise as asked (calls to 1 %): 40 replications did not suffice"
+    assert page.read.index(told) < page.read.index("Answer")
+    assert page.read.count("40 †") == 1
+    assert "†: not as precise as asked." in page.read
+
+
+def test_the_page_says_what_its_numbers_and_parameters_mean(page: Page) -> None:
+    read = page.read[page.read.index("number unit meaning") :]
+    for name in ("calls", "dropped", "peak"):
+        unit, meaning = MEANINGS[name]
+        assert f"{name} {unit} {meaning}" in read
+    assert "fault_rounds 60, 0 rounds" in read
+    for name, parameter in PARAMETERS.items():
+        assert f" {parameter.meaning} " in read[read.index(f" {name} ") :]
+    assert f"threshold 20 rounds {PARAMETERS['threshold'].meaning} default" in read
+
+
+def test_the_page_shows_every_panel_of_a_figure_once(grid: Path) -> None:
+    page = (grid / "report.html").read_text("utf-8")
+    for name in ("storm-1", "frontier", "distribution-1", "sweep-1-window-rate"):
+        svg = (grid / "figures" / f"{name}.svg").read_text()
+        got = sorted(re.findall(rf'<g id="{name}-part_(\d+)"', page))
+        expected = sorted(re.findall(r'<g id="part_(\d+)"', svg))
+        assert got == expected
+        assert len(got) > 1
 
 
 def test_figures_of_an_earlier_report_go_and_other_files_stay(tmp_path: Path) -> None:
-    run(SMALL, tmp_path / "results")
+    run(VARIANTS["one cell, no axis"], tmp_path / "results")
     figures = tmp_path / "results" / "figures"
     figures.mkdir()
     (figures / "storm-9.svg").write_text("old")
@@ -370,114 +256,11 @@ def test_an_inlined_figure_takes_the_colours_and_the_ids_of_the_page() -> None:
         '<?xml version="1.0"?><svg width="9"><!-- x --><g id="unused"/><clipPath id="p1"/>'
         f'<path clip-path="url(#p1)" style="fill: {SERIES[0]}"/></svg>'
     )
-    got = inlined(svg, "a", "what it shows")
+    got = inlined(svg, "a")
     expected = (
-        '<svg role="img" aria-label="what it shows" width="9"><g/><clipPath id="a-p1"/>'
+        '<svg width="9"><g/><clipPath id="a-p1"/>'
         '<path clip-path="url(#a-p1)" style="fill: var(--series-0)"/></svg>'
     )
-    assert got == expected
-
-
-# --- the command line -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def _reporting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RETRYSTORM_NO_REPORT")
-
-
-def invoke(*arguments: Any) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-@pytest.mark.usefixtures("_reporting")
-def test_a_run_ends_with_its_report_unless_told_not_to(tmp_path: Path) -> None:
-    file, out = write(tmp_path, VARIANTS["one cell, no axis"]), tmp_path / "results"
-    assert invoke("run", file, "--out", out, "--no-report").exit_code == 0
-    assert not (out / "report.html").exists()
-    got = invoke("run", file, "--out", out)
-    assert got.exit_code == 0
-    assert f"Report: {out / 'report.html'}" in got.stderr
-    written = (out / "report.html").stat().st_mtime_ns
-    again = invoke("run", file, "--out", out)
-    assert again.exit_code == 0
-    assert "drawing" not in again.stderr
-    assert (out / "report.html").stat().st_mtime_ns == written
-    more = invoke("run", file, "--out", out, "--replications", 20)
-    assert "drawing the report" in more.stderr
-
-
-def test_report_prints_where_the_page_is(small: Path) -> None:
-    got = invoke("report", small)
-    assert got.exit_code == 0
-    assert got.stdout == f"{small / 'report.html'}\n"
-
-
-def test_a_folder_without_results_has_no_report(tmp_path: Path) -> None:
-    got = invoke("report", tmp_path)
-    assert got.exit_code == 2
-    assert "no results here" in got.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_trace_writes_a_table_and_a_picture(tmp_path: Path) -> None:
-    file, out = write(tmp_path, SMALL), tmp_path / "storm.parquet"
-    options = ["--scenario", "outage", "--policy", "nine tries", "--replication", 3]
-    got = invoke("trace", file, *options, "--out", out)
-    assert got.exit_code == 0, got.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *("small.toml", "storm.parquet", "storm.png", "storm.svg")
-    }
-    rounds = pl.read_parquet(out)
-    cell = mc.Cell(rounds=700, fault_rounds=60, tries=(3, 3))
-    expected = mc.simulate([cell], replications=[3])["calls"].item()
-    assert rounds["calls"].sum() == expected
-    assert rounds["cell"].unique().to_list() == [1]
-    first = out.with_suffix(".svg").read_bytes()
-    assert invoke("trace", file, *options, "--out", out).exit_code == 0
-    assert out.with_suffix(".svg").read_bytes() == first
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--scenario", "outag"], '--scenario "outag" does not exist; did you mean "outage"?'),
-        (["--policy", "zzz"], '--policy "zzz" does not exist; there are "one try", "nine tries"'),
-        (["--at", "budget=1"], "--at: budget is no axis"),
-        (["--at", "budget"], "--at: must be name=value, got 'budget'"),
-        (["--out", "x.csv"], "--out: must end with .parquet, got 'x.csv'"),
-    ],
-)
-def test_trace_says_what_is_wrong_and_writes_nothing(
-    options: list[str], expected: str, tmp_path: Path
-) -> None:
-    got = invoke("trace", write(tmp_path, SMALL), *options)
-    assert got.exit_code == 2
-    assert expected in got.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
-
-
-def test_trace_finds_a_value_on_an_axis_however_it_is_written(tmp_path: Path) -> None:
-    file, out = write(tmp_path, SWEEP), tmp_path / "t.parquet"
-    at = ["--at", "budget=none", "--at", "backoff_cap=4", "--at", "threshold=20"]
-    assert invoke("trace", file, *at, "--out", out).exit_code == 0
-    got = pl.read_parquet(out)["cell"].unique().to_list()
-    expected = [1]  # of the axes budget, backoff_cap and threshold the last varies fastest
-    assert got == expected
-
-
-def test_neither_help_nor_a_run_without_report_imports_matplotlib(tmp_path: Path) -> None:
-    file = write(tmp_path, VARIANTS["one cell, no axis"])
-    code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom mc.cli import app\n"
-        f"for line in (['--help'], ['run', {str(file)!r}, '--out', {str(tmp_path / 'r')!r}, "
-        "'--no-report']):\n"
-        "    assert CliRunner().invoke(app, line).exit_code == 0\n"
-        "    print(sorted({'matplotlib', 'jinja2'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    got = done.stdout.splitlines()
-    expected = ["[]", "[]"]
     assert got == expected
 
 
@@ -525,7 +308,7 @@ def test_names_are_names_and_neither_markup_nor_formulas(
 
 def test_a_long_name_is_cut_in_a_figure(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     long = "name " * 60 + "x" * 200
-    text = SMALL.replace('"one try"', f'"{long}"').replace("250", "4")
+    text = OUTAGE.replace('"one try"', f'"{long}"').replace("250", "4")
     run(text, tmp_path / "results")
     page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
     assert long in page.read
@@ -574,18 +357,3 @@ def test_a_report_without_its_figures_or_its_end_is_drawn_again(tmp_path: Path) 
     assert not is_current(mc.load(folder))
     page.write_bytes(b"\xff")
     assert not is_current(mc.load(folder))
-
-
-def test_a_place_or_a_replication_that_cannot_be_is_told_before_a_trace_is_made(
-    tmp_path: Path,
-) -> None:
-    file = write(tmp_path, 'title = "x"\n[fixed]\nrounds = 9\n[grid]\ntries = [[1], [3, 3]]\n')
-    for options, told in (
-        (["--out", str(tmp_path / "none" / "x.parquet")], "must be in a folder that exists"),
-        (["--replication", str(2**32)], f"must be < {2**32 - 1}, got {2**32}"),
-    ):
-        got = CliRunner().invoke(app, ["trace", str(file), *options])
-        assert got.exit_code == 2
-        assert told in got.stderr
-    args = ["trace", str(file), "--out", str(tmp_path / "x.parquet"), "--at", "tries=3x3"]
-    assert CliRunner().invoke(app, args).exit_code == 0

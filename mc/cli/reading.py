@@ -21,6 +21,7 @@ from mc.cli.common import (
 )
 from mc.cli.formats import Figures, Format, TableName, print_figures
 from mc.cli.printing import CELLS_SHOWN, print_results
+from mc.cli.reporting import tell_if_stale
 from mc.cli.words import in_words, size
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ def status(folder: Folder, form: Format = "table") -> None:
     from mc import store
 
     with faults():
-        print_figures(_status_figures(store.status(folder)), form)
+        found = store.status(folder)
+        print_figures(_status_figures(found), form)
+        if found.complete:
+            tell_if_stale(store.load(folder))
 
 
 def verify(
@@ -92,7 +96,7 @@ def verify(
     try:
         with on_signals(interrupt):
             import_all()
-            from mc import runner
+            from mc import runner, store
 
             with faults():
                 with progress() as told:
@@ -105,6 +109,8 @@ def verify(
                         progress=told,
                     )
                 print_figures(_verify_figures(found), form)
+                if found.complete:
+                    tell_if_stale(store.load(folder))
     except KeyboardInterrupt:
         fail("stopped before the end: nothing can be said of the folder", INTERRUPTED)
     if not found.ok:

@@ -66,6 +66,17 @@ def draw_after(results: Results) -> None:
     tell(f"Report: {results.folder / reports.PAGE}")
 
 
+def tell_if_stale(results: Results) -> None:
+    """Say that the report there is of earlier results."""
+    from mc import reports
+
+    if reports.is_stale(results):
+        tell(
+            f"{results.folder / reports.PAGE} shows earlier results: "
+            f"`retrystorm report {results.folder}` makes it anew"
+        )
+
+
 def trace(
     file: File,
     scenario: Annotated[

@@ -29,7 +29,7 @@ from mc.cli.common import (
 )
 from mc.cli.formats import Figures, Format, print_figures
 from mc.cli.printing import print_results
-from mc.cli.reporting import NoReport, draw_after
+from mc.cli.reporting import NoReport, draw_after, tell_if_stale
 from mc.cli.words import in_words, size
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ def _run_and_print(
             fail(str(error), 2)
         if "shard" not in options:
             print_results(results, form)
-            if not no_report:
+            if no_report:
+                tell_if_stale(results)
+            else:
                 draw_after(results)
 
 
@@ -168,7 +170,9 @@ def merge(
                     say=tell,
                 )
                 print_results(results, form)
-                if not no_report:
+                if no_report:
+                    tell_if_stale(results)
+                else:
                     draw_after(results)
     except KeyboardInterrupt:
         fail("stopped; the same command starts again", INTERRUPTED)

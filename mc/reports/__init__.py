@@ -4,10 +4,11 @@
     figures/*.svg, *.png         each figure, as it can go into a paper
     figures/*.parquet            what figures are made of, where no table holds it
 
-The rooms of this folder: `view` (what all take from the results), `style` (how figures look and
-are written), `storm`, `distributions`, `sweeps`, `frontier`, `forest` (each kind of figure),
-`pictures` (which of them there are, with their texts), `answer`, `tables`, `page` (the page around
-them).
+The rooms of this folder: `view` (what all take from the results), `words` (how numbers are
+written), `style` (how figures look and are written), `storm`, `distributions`, `sweeps`, `maps`,
+`frontier`, `forest`, `tracing` (each kind of figure), `pictures` (which of them there are, with
+their texts), `parts` (their panels on the page), `answer`, `tables`, `meanings`, `page` (the page
+around them).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mc.experiment import Point
     from mc.store import Results
 
-__all__ = ["PAGE", "draw_trace", "is_current", "report"]
+__all__ = ["PAGE", "draw_trace", "is_current", "is_stale", "report"]
 
 PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
@@ -106,6 +107,14 @@ def is_current(results: Results) -> bool:
         return False
 
 
+def is_stale(results: Results) -> bool:
+    """Whether there is a page, of other results: earlier ones."""
+    try:
+        return _mark(results).encode() not in (results.folder / PAGE).read_bytes()
+    except OSError:
+        return False
+
+
 def _mark(results: Results) -> str:
     """What tells these results, in the version of this program, from all others."""
     manifest = results.manifest
@@ -129,7 +138,7 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     svg : str
     png : bytes
     """
-    from mc.reports import storm
+    from mc.reports import tracing
     from mc.reports.style import style, written
     from mc.reports.view import value_text
 
@@ -140,4 +149,4 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
         names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
         labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
     with style():
-        return written(storm.draw_trace(rounds, cells, labels))
+        return written(tracing.draw_trace(rounds, cells, labels))

@@ -8,13 +8,27 @@ from typing import Any, Final
 
 import polars as pl
 
+from mc.experiment import MAX
 from mc.model import MEANINGS
 from mc.reports.style import short
+from mc.reports.tables import Table, frontier
 from mc.reports.view import NAMES, View, half_width
-from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN, format_estimate
+from mc.reports.words import (
+    count,
+    is_against_number,
+    link,
+    percent,
+    precision_words,
+    told,
+    with_error,
+)
+from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
 _MOST_CLAIMS: Final = {HOLDS: 3, FAILS: 6, DEPENDS: 6}
 """Claims of each verdict that are told: what fails is news."""
+
+_MOST_NAMED: Final = 4
+"""Cells with equal means that are named."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +43,14 @@ class Paragraph:
         Sentences.
     items : tuple of str
         A line each.
+    table : Table or None
+        What the sentences are about.
     """
 
     head: str
     text: str
     items: tuple[str, ...] = ()
-
-
-def with_error(mean: float | None, error: float | None, unit: str = "") -> str:
-    """Write an estimate with the half-width of its interval and its unit."""
-    text, half = format_estimate(mean, error)
-    if mean is not None and error is None:
-        text = f"{float(text):.10g}"  # 0.0009, not 0.0009000
-    text = text.replace("-", "−") if mean is not None else text
-    return " ".join(filter(None, (text, f"± {half}" if half else "", unit)))
+    table: Table | None = None
 
 
 def answer(view: View) -> list[Paragraph]:
@@ -69,11 +77,20 @@ def size(view: View) -> str:
     counts = cells["replications"].unique().sort().to_list()
     span = " to ".join(f"{n:,}" for n in dict.fromkeys((counts[0], counts[-1])))
     each = " each" if cells.height > 1 and len(counts) == 1 else ""
-    return f"{_count(cells.height, 'cell')}, {span} replication{'s' * (counts[-1] > 1)}{each}"
+    return f"{count(cells.height, 'cell')}, {span} replication{'s' * (counts[-1] > 1)}{each}"
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def missed(view: View) -> str:
+    """Say how many cells are not as precise as the experiment asks; nothing where all are."""
+    precision = view.source["precision"]
+    n = view.cells.filter(pl.col("stopped_by") == MAX).height
+    if precision is None or n == 0:
+        return ""
+    return (
+        f"{n:,} of {count(view.cells.height, 'cell')} {'is' if n == 1 else 'are'} not as precise "
+        f"as asked ({precision_words(precision)}): "
+        f"{precision['max']:,} replications did not suffice."
+    )
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -87,7 +104,7 @@ def _claims(view: View) -> Iterator[Paragraph]:
         n_true = claims.filter(pl.col("n_holds") == 1).height
         yield Paragraph(
             "Claims",
-            f"There is one replication: {n_true} of {_count(claims.height, 'claim')} "
+            f"There is one replication: {n_true} of {count(claims.height, 'claim')} "
             f"{'is' if n_true == 1 else 'are'} true in it. That says little of other seeds.",
         )
         return
@@ -96,7 +113,7 @@ def _claims(view: View) -> Iterator[Paragraph]:
         for verdict in (HOLDS, FAILS, DEPENDS, OPEN)
     }
     text = (
-        f"Of {_count(claims.height, 'claim')}, {counts[HOLDS]} hold{'s' * (counts[HOLDS] == 1)}, "
+        f"Of {count(claims.height, 'claim')}, {counts[HOLDS]} hold{'s' * (counts[HOLDS] == 1)}, "
         f"{counts[FAILS]} fail{'s' * (counts[FAILS] == 1)}, and {counts[DEPENDS]} "
         f"depend{'s' * (counts[DEPENDS] == 1)} on the seed."
     )
@@ -120,39 +137,28 @@ def _claim(view: View, line: dict[str, Any]) -> str:
         text += f" ({percent(line['share_low'])} to {percent(line['share_high'])})"
     text += " of the replications"
     if line["mean_difference"] is not None:
-        unit = MEANINGS[line["link_metric"]][0]
-        difference = _told(line["mean_difference"], half_width(line), unit)
         metric = line["link_metric"].replace("_", " ")
-        text += f"; mean {metric}, {line['left']} − {line['right']}: {difference}"
+        names, difference = link(view, line)
+        if is_against_number(view, line):
+            text += f"; mean {metric} of {line['left']}: {difference}"
+        else:
+            text += f"; mean {metric}, {names}: {difference}"
     return f"{text}."
-
-
-def percent(share: float) -> str:
-    """A share in percent: as many digits as tell it from 0 and from 100."""
-    for decimals in (1, 2, 3):
-        text = f"{100 * share:.{decimals}f}"
-        if share in (0, 1) or float(text) not in (0, 100):
-            break
-    return f"{float(text):g}"
-
-
-def _told(mean: float | None, error: float | None, unit: str) -> str:
-    """An estimate in a sentence; what never varies has no error that could be seen."""
-    told = with_error(mean, error or None, unit)
-    return told if error != 0 else f"{told} in every replication"
 
 
 # --- a scenario ----------------------------------------------------------------------------------
 
 
 def _scenario(view: View, scenario: str) -> Paragraph:
-    """What is lowest and highest, and what differs most from the baseline."""
+    """What is lowest and highest, and what differs most; of a sweep what is worth choosing from."""
+    if view.is_sweep(scenario):
+        return _sweep(view, scenario)
     strain = view.strain(scenario)
     cells = view.in_scenario(scenario)
-    head = scenario if len(view.scenarios) > 1 or scenario != "default" else "Result"
+    head = _head(view, scenario)
     if len(cells) == 1:
         parts = [
-            f"{NAMES[metric]} {_told(*_estimate(view, cells[0], metric))}"
+            f"{NAMES[metric]} {told(*_estimate(view, cells[0], metric))}"
             for metric in (strain, "times_usual", "multiplier", "peak", "dropped")
             if view.mean(cells[0], metric) is not None
         ]
@@ -163,6 +169,31 @@ def _scenario(view: View, scenario: str) -> Paragraph:
         _against_baseline(view, cells, strain),
     ]
     return Paragraph(head, " ".join(filter(None, sentences)))
+
+
+def _head(view: View, scenario: str) -> str:
+    return scenario if len(view.scenarios) > 1 or scenario != "default" else "Result"
+
+
+def _sweep(view: View, scenario: str) -> Paragraph:
+    """The frontier as a table."""
+    n, n_best = len(view.in_scenario(scenario)), len(view.frontier(scenario))
+    n_like = sum(map(view.n_like, view.frontier(scenario)))
+    verb, n_shown = "is" if n_best == 1 else "are", len(view.marks(scenario))
+    shown = f", {n_shown} that lie apart in the table" if n_best > n_shown else ""
+    text = (
+        f"Of {count(n, 'cell')}, {n_best} {verb} on the frontier{shown}: no other has both a lower "
+        f"mean {NAMES[view.strain(scenario)]} and fewer requests dropped. "
+    )
+    if n_like:
+        text += f"{n_like} {'has' if n_like == 1 else 'have'} the same means as one of them. "
+    if n - n_best - n_like:
+        others = n - n_best - n_like
+        text += (
+            f"{'The other one' if others == 1 else f'Each of the other {others:,}'} is beaten by "
+            f"one of them: better in neither, worse in at least one."
+        )
+    return Paragraph(_head(view, scenario), text.strip(), table=frontier(view, scenario))
 
 
 def _estimate(view: View, cell: int, metric: str) -> tuple[float | None, float | None, str]:
@@ -182,8 +213,7 @@ def _extremes(
         same = with_error(*_estimate(view, lowest, metric))
         return f"{lowest_words.split(maxsplit=1)[1].capitalize()}: {same}, the same in every cell."
     low, high = (
-        f"{_told(*_estimate(view, cell, metric))}, {view.lines[cell]['label']}"
-        f"{_alike(view, cell, known, metric)}"
+        f"{told(*_estimate(view, cell, metric))}{_who(view, cell, known, metric)}"
         for cell in (lowest, highest)
     )
     small, large = view.mean(lowest, metric), view.mean(highest, metric)
@@ -191,21 +221,27 @@ def _extremes(
     return f"{lowest_words}: {low}; {highest_word}: {high}{ratio if metric != 'dropped' else ''}."
 
 
-def _alike(view: View, cell: int, cells: Sequence[int], metric: str) -> str:
-    """How many intervals overlap the one of a cell."""
+def _who(view: View, cell: int, cells: Sequence[int], metric: str) -> str:
+    """Name the cells with just this mean, and say how many intervals overlap theirs."""
     mine = view.estimates[cell, metric]
+    same = [other for other in cells if view.mean(other, metric) == mine["mean"]]
+    names = "; ".join(view.lines[other]["label"] for other in same[:_MOST_NAMED])
+    more = f" and {len(same) - _MOST_NAMED:,} more" if len(same) > _MOST_NAMED else ""
+    constant = mine["sd"] in (0, None)
+    text = f", {names}"
+    if len(same) > 1:
+        text = f"{'' if constant else ', the same'} in {count(len(same), 'cell')}: {names}{more}"
     if mine["ci_low"] is None:
-        return ""
+        return text
     n = sum(
         view.estimates[other, metric]["ci_low"] is not None
         and view.estimates[other, metric]["ci_low"] <= mine["ci_high"]
         and view.estimates[other, metric]["ci_high"] >= mine["ci_low"]
         for other in cells
-        if other != cell
+        if other not in same
     )
-    if n == 0:
-        return ""
-    return f" (and {_count(n, 'cell')} whose interval{'s overlap' if n > 1 else ' overlaps'})"
+    overlap = f" (and {count(n, 'cell')} whose interval{'s overlap' if n > 1 else ' overlaps'})"
+    return text + (overlap if n else "")
 
 
 def _against_baseline(view: View, cells: Sequence[int], metric: str) -> str:
@@ -250,7 +286,7 @@ def _published(view: View) -> Iterator[Paragraph]:
     line = view.lines[furthest["cell"]]
     yield Paragraph(
         "Published figures",
-        f"Of {_count(figures.height, 'published figure')}, {inside} lie in the middle 90 % of the "
+        f"Of {count(figures.height, 'published figure')}, {inside} lie in the middle 90 % of the "
         f"replications. Furthest out is the {NAMES.get(furthest['metric'], furthest['metric'])} of "
         f"{line['label']} in {line['scenario']}: published {furthest['published']:g}, mean "
         f"{with_error(furthest['mean'], half_width(furthest))}; "

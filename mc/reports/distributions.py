@@ -10,7 +10,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from mc.reports.style import INK, SERIES, WIDTH, hide_unused, new_figure, plain_numbers, wrapped
-from mc.reports.view import HEADLINE, View, metric_title
+from mc.reports.view import HEADLINE, MOST_SCENARIOS, View, metric_title
+from mc.statistics import METRICS, with_ratios
+from mc.statistics.metrics import divisors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +27,50 @@ _BARS: Final = 60
 """Bars of a histogram, at most: more values than that are put together."""
 
 
-def histograms(view: View, scenario: str) -> pl.DataFrame:
+Counted = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
+"""Values of a metric in a cell, ascending, and how many replications have each."""
+
+
+def counted(view: View) -> Counted:
+    """Count the values of all cells that are drawn one by one."""
+    wanted = [c for scenario in view.scenarios[:MOST_SCENARIOS] for c in view.chosen(scenario)]
+    drawn = view.results.cells.filter(pl.col("cell").is_in(wanted))
+    if view.results.keeps_rows:
+        rows = view.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
+        long = (
+            with_ratios(rows, drawn)
+            .select("cell", pl.col(HEADLINE).cast(pl.Float64))
+            .unpivot(index="cell", variable_name="metric")
+            .drop_nulls()
+            .group_by("cell", "metric", "value")
+            .agg(count=pl.len())
+        )
+    else:
+        long = view.results.histograms.drop_nulls().filter(
+            pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
+        )
+        divisors = {metric: pl.Series(divisors_of(METRICS[metric], drawn)) for metric in HEADLINE}
+        per = pl.DataFrame({"cell": drawn["cell"]} | divisors).unpivot(
+            index="cell", variable_name="metric", value_name="divisor"
+        )
+        long = long.join(per, on=["cell", "metric"]).with_columns(
+            value=pl.col("value") / pl.col("divisor")
+        )
+    return {
+        (cell, metric): (some["value"].to_numpy(), some["count"].to_numpy().astype(np.int64))
+        for (cell, metric), some in long.sort("value").group_by("cell", "metric")
+    }
+
+
+def histograms(view: View, scenario: str, found: Counted) -> pl.DataFrame:
     """Count replications, for each headline number with the same bars in all cells.
+
+    Parameters
+    ----------
+    view : View
+    scenario : str
+    found : Counted
+        What `counted` gave.
 
     Returns
     -------
@@ -36,12 +80,13 @@ def histograms(view: View, scenario: str) -> pl.DataFrame:
     """
     frames = [_SCHEMA.to_frame()]
     for metric in HEADLINE:
-        found = {cell: view.distribution(cell, metric) for cell in view.chosen(scenario)}
-        some = [values for values, _ in found.values() if values.size]
-        if not some:
+        cells = [cell for cell in view.chosen(scenario) if (cell, metric) in found]
+        if not cells:
             continue
-        edges = _edges(np.unique(np.concatenate(some)), _bar_width(view, list(found), metric))
-        for cell, (values, counts) in found.items():
+        every = np.unique(np.concatenate([found[cell, metric][0] for cell in cells]))
+        edges = _edges(every, _bar_width(view, cells, metric))
+        for cell in cells:
+            values, counts = found[cell, metric]
             heights = np.histogram(values, edges, weights=counts)[0].astype(np.int64)
             bars = np.flatnonzero(heights)
             columns = {
@@ -73,18 +118,26 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure
     metrics = table["metric"].unique(maintain_order=True).to_list()
     n_columns = 2
     n_rows = -(-len(metrics) // n_columns)
-    labels = [wrapped(view.lines[cell]["label"], 28) for cell in chosen]
+    labels = [wrapped(view.marked(cell), 52) for cell in chosen]
     n_lines = max(label.count("\n") + 1 for label in labels)
-    height = max(0.42, 0.15 * n_lines + 0.06) * len(chosen) + 0.75
-    figure = new_figure(WIDTH + 0.6, 0.5 + n_rows * height)
+    figure = new_figure(WIDTH, 0.5 + n_rows * ((0.38 + 0.15 * n_lines) * len(chosen) + 0.6))
     grid = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
+    above = 0.38 / (0.38 + 0.15 * n_lines)  # of a row: the histogram, above it the cell's label
     panels = list(grid.ravel())
     hide_unused(panels, len(metrics))
     for metric, panel in zip(metrics, panels, strict=False):
-        _panel(view, chosen, metric, table.filter(pl.col("metric") == metric), panel)
-    for row in grid:
-        row[0].set_yticks(np.arange(len(chosen)) - 0.3, labels, fontsize=8)
-        row[0].set_ylim(len(chosen) - 0.75, -0.95)
+        _panel(view, chosen, metric, table.filter(pl.col("metric") == metric), panel, 0.9 * above)
+        for i, label in enumerate(labels):
+            panel.annotate(
+                label,
+                (0.0, i - above),
+                xycoords=("axes fraction", "data"),
+                va="bottom",
+                fontsize=7.5,
+                linespacing=1.0,
+            ).set_in_layout(False)  # inside the panel; to measure it takes long
+        panel.set_yticks([])
+    panels[0].set_ylim(len(chosen) - 0.85, -1.0)
     handles: dict[str, Any] = {}
     for panel in panels[: len(metrics)]:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -93,8 +146,15 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Figure
     return figure
 
 
-def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, panel: Axes) -> None:
-    """One metric: histograms on a common axis, each as high as its row."""
+def _panel(
+    view: View,
+    chosen: list[int],
+    metric: str,
+    table: pl.DataFrame,
+    panel: Axes,
+    height: float,
+) -> None:
+    """One metric: histograms on a common axis, each as high as its row allows."""
     for i, cell in enumerate(chosen):
         color = SERIES[i % len(SERIES)]
         panel.axhline(i, color=color, linewidth=0.5)
@@ -104,7 +164,7 @@ def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, pane
             # from each end of a bar to the next; 0 where bars are left out
             x = np.column_stack([low, low, high, high]).ravel()
             y = np.column_stack([0 * counts, counts, counts, 0 * counts]).ravel() / counts.max()
-            panel.fill_between(x, i, i - 0.8 * y, color=color, alpha=0.55, linewidth=0.3)
+            panel.fill_between(x, i, i - height * y, color=color, alpha=0.55, linewidth=0.3)
             panel.plot(
                 view.estimates[cell, metric]["mean"],
                 i,
@@ -132,7 +192,6 @@ def _panel(view: View, chosen: list[int], metric: str, table: pl.DataFrame, pane
             )
     panel.set_title(metric_title(metric))
     panel.grid(False, axis="y")
-    panel.tick_params(axis="y", length=0)
     panel.spines["left"].set_visible(False)
     panel.xaxis.set_major_locator(MaxNLocator(5))
     plain_numbers(panel.xaxis)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from matplotlib.ticker import FuncFormatter
 
-from mc.model import MEANINGS
-from mc.reports.answer import with_error
 from mc.reports.style import INK, MUTED, SERIES, SHADE, WIDTH, new_figure, short, wrapped
-from mc.reports.view import half_width
+from mc.reports.view import View
+from mc.reports.words import link
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
 if TYPE_CHECKING:
@@ -34,11 +33,12 @@ _LINEAR: Final = 5.0
 """Standard errors up to which the axis of differences is linear."""
 
 
-def draw_claims(claims: pl.DataFrame) -> Figure:
+def draw_claims(view: View, claims: pl.DataFrame) -> Figure:
     """Draw a line for each claim of one scenario.
 
     Parameters
     ----------
+    view : View
     claims : polars.DataFrame
         Some lines of the claims' table; the first `MOST_CLAIMS` are drawn.
 
@@ -50,15 +50,18 @@ def draw_claims(claims: pl.DataFrame) -> Figure:
     """
     lines = claims.head(MOST_CLAIMS).to_dicts()
     texts = [wrapped(line["text"], _CHARACTERS) for line in lines]
-    heights = [max(2, text.count("\n") + 1) for text in texts]
-    figure = new_figure(WIDTH + 2.2, 1.15 + 0.165 * sum(heights))
+    means = [wrapped(link(view, line)[1], _CHARACTERS) for line in lines]
+    heights = [
+        max(2, *(x.count("\n") + 1 for x in pair)) for pair in zip(texts, means, strict=True)
+    ]
+    figure = new_figure(WIDTH + 2.8, 1.15 + 0.165 * sum(heights))
     shares, differences = figure.subplots(1, 2, sharey=True, width_ratios=[1, 1.1])
     places, at = [], 0.0
     for height in heights:
         places.append(at + height / 2)
         at += height
     _shares(shares, lines, places)
-    _differences(differences, lines, places)
+    _differences(differences, lines, places, means)
     shares.set_yticks(places, texts)
     shares.set_ylim(at + 0.3, -0.3)
     for panel in (shares, differences):
@@ -110,21 +113,22 @@ def _shares(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> No
     panel.set_xlabel("holds, % of replications")
 
 
-def _differences(panel: Axes, lines: list[dict[str, Any]], places: list[float]) -> None:
+def _differences(
+    panel: Axes, lines: list[dict[str, Any]], places: list[float], means: list[str]
+) -> None:
     """Mean difference in units of its standard error; its own unit stands beside it."""
     errors = [_in_errors(line) for line in lines]
     most = max([abs(x) for x in errors if x is not None], default=0.0)
     reach = max(2 * _LINEAR, 4 * most)
     panel.axvspan(-1.96, 1.96, color=SHADE, linewidth=0, zorder=0)
     panel.axvline(0, color=INK, linewidth=0.8)
-    for line, place, x in zip(lines, places, errors, strict=True):
+    for line, place, x, text in zip(lines, places, errors, means, strict=True):
         color, marker = _VERDICTS[line["verdict"]]
         if x is not None:
             if line["ci_low"] is not None and line["mcse"]:
                 ends = [line["ci_low"] / line["mcse"], line["ci_high"] / line["mcse"]]
                 panel.plot(ends, [place, place], color=color, linewidth=2.6)
             panel.plot(x, place, marker=marker, color=color, markersize=6, linestyle="none")
-        text = _own_unit(line)
         panel.annotate(
             text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8
         )
@@ -137,9 +141,13 @@ def _differences(panel: Axes, lines: list[dict[str, Any]], places: list[float]) 
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     panel.set_xlabel("left − right, in standard errors")
     panel.annotate(
-        "mean of left − right", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=8,
+        "mean of left − right,\nor of left alone",
+        (1.02, 1),
+        xycoords="axes fraction",
+        va="bottom",
+        fontsize=8,
         fontweight="bold",
-    )  # fmt: skip
+    )
 
 
 def _in_errors(line: dict[str, Any]) -> float | None:
@@ -149,8 +157,3 @@ def _in_errors(line: dict[str, Any]) -> float | None:
     if line["mcse"] == 0:
         return 0.0 if line["mean_difference"] == 0 else None
     return float(line["mean_difference"] / line["mcse"])
-
-
-def _own_unit(line: dict[str, Any]) -> str:
-    """The mean difference with its half-width, in the unit of the metric."""
-    return with_error(line["mean_difference"], half_width(line), MEANINGS[line["link_metric"]][0])

@@ -13,11 +13,12 @@ from mc.reports.style import (
     WIDTH,
     hide_unused,
     new_figure,
+    not_below_zero,
     plain_numbers,
     wrapped,
 )
 from mc.reports.sweeps import RASTERIZED, legend
-from mc.reports.view import View, metric_title
+from mc.reports.view import NAMES, View, metric_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +42,7 @@ def draw_frontier(view: View, scenarios: Sequence[str]) -> Figure:
         for i, policy in enumerate(view.policies):
             some = [c for c in cells if view.lines[c]["policy"] == policy]
             _cloud(view, panel, strain, some, i % len(SERIES), policy)
-        best = _undominated(view, strain, cells)
+        best = view.frontier(scenario)
         panel.step(
             [view.mean(c, strain) for c in best],
             [view.mean(c, "dropped") for c in best],
@@ -55,13 +56,47 @@ def draw_frontier(view: View, scenarios: Sequence[str]) -> Figure:
         panel.set_title(wrapped(scenario, 50) if len(view.scenarios) > 1 else "")
         panel.set_xlabel(metric_title(strain))
         panel.set_ylabel(metric_title("dropped"))
+        _letters(view, panel, scenario, strain)
         panel.margins(0.12)
         if not any(view.mean(c, "dropped") for c in cells):
             panel.set_ylim(-0.5, 5)
-        plain_numbers(panel.xaxis)
-        plain_numbers(panel.yaxis)
+        for axis in (panel.xaxis, panel.yaxis):
+            not_below_zero(axis)
+            plain_numbers(axis)
+        _times_usual(view, panel, scenario, strain)
     legend(figure, panels[0])
     return figure
+
+
+def _letters(view: View, panel: Axes, scenario: str, strain: str) -> None:
+    """Name the cells on the frontier as the table does."""
+    for cell, letter in view.marks(scenario).items():
+        panel.annotate(
+            letter,
+            (view.mean(cell, strain) or 0.0, view.mean(cell, "dropped") or 0.0),
+            (-5, 0),  # left of it there is nothing as low
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=8.5,
+            fontweight="bold",
+            color=INK,
+            zorder=6,
+        )
+
+
+def _times_usual(view: View, panel: Axes, scenario: str, strain: str) -> None:
+    """A second axis above, where all cells have the same usual rate."""
+    lines = [view.lines[cell] for cell in view.in_scenario(scenario)]
+    usual = {line["arrivals_per_second"] / line["rounds_per_second"] for line in lines}
+    if strain != "window_rate" or len(usual) > 1 or 0 in usual:
+        return
+    (per_round,) = usual
+    above = panel.secondary_xaxis(
+        "top", functions=(lambda x: x / per_round, lambda x: x * per_round)
+    )
+    above.set_xlabel(NAMES["times_usual"])
+    plain_numbers(above.xaxis)
 
 
 def _cloud(view: View, panel: Axes, strain: str, cells: list[int], i: int, policy: str) -> None:
@@ -85,18 +120,8 @@ def _cloud(view: View, panel: Axes, strain: str, cells: list[int], i: int, polic
         linestyle="none",
         elinewidth=1.0,
         capsize=2.5 if few else 0,
+        clip_on=False,  # a point on the axis is whole
         label="a cell" if policy == "default" else wrapped(policy, 34),
     )
     for artist in container.get_children():
         artist.set_rasterized(len(cells) > RASTERIZED)
-
-
-def _undominated(view: View, strain: str, cells: list[int]) -> list[int]:
-    """Cells than which no other has both a lower strain and fewer drops, by their means."""
-    ordered = sorted(cells, key=lambda c: (view.mean(c, strain), view.mean(c, "dropped")))
-    best: list[int] = []
-    for cell in ordered:
-        dropped = view.mean(cell, "dropped")
-        if not best or dropped < view.mean(best[-1], "dropped"):  # type: ignore[operator]
-            best.append(cell)
-    return best

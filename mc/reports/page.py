@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
 
-from mc.reports.answer import answer, size
+from mc.reports.answer import answer, missed, size
+from mc.reports.meanings import making, meanings, parameters
+from mc.reports.parts import inlined
 from mc.reports.pictures import Picture
-from mc.reports.style import inlined
-from mc.reports.tables import making, tables
+from mc.reports.tables import tables
 from mc.reports.view import View
+
+_BROAD: Final = 320.0
+"""Points of a panel above which only two stand in a row."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,12 @@ def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
         title=view.results.manifest["title"],
         mark=mark,
         size=size(view),
+        missed=missed(view),
         answer=answer(view),
         sections=_sections(pictures),
         tables=tables(view),
+        meanings=meanings(view),
+        parameters=parameters(view),
         making=making(view),
         experiment=json.dumps(view.source, indent=1, ensure_ascii=False),
     )
@@ -70,7 +76,8 @@ def _sections(pictures: Sequence[Picture]) -> list[_Section]:
     sections: dict[str, _Section] = {}
     for picture in pictures:
         section = sections.setdefault(picture.section, _Section(picture.section, []))
-        svg = inlined(picture.svg, picture.name, escape(picture.alt))
-        # our own text, escaped where it was made
-        section.pictures.append(vars(picture) | {"inlined": Markup(svg)})
+        svg = inlined(picture.svg, picture.name, picture.parts)  # our own text
+        widths = [part.box[2] for part in picture.parts if not part.wide]
+        shape = "whole" if not widths else "panels broad" if max(widths) > _BROAD else "panels"
+        section.pictures.append(vars(picture) | {"inlined": Markup(svg), "shape": shape})
     return list(sections.values())

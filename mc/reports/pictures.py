@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from mc.model import MEANINGS
-from mc.reports.answer import with_error
-from mc.reports.distributions import draw_distributions, histograms
+from mc.reports.distributions import counted, draw_distributions, histograms
 from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.frontier import draw_frontier
+from mc.reports.maps import draw_heat, heat_axes, heat_note
+from mc.reports.parts import Part, name_parts, parts
 from mc.reports.storm import curves, draw_curves
 from mc.reports.style import short, style, written
-from mc.reports.sweeps import (
-    draw_design,
-    draw_heat,
-    draw_lines,
-    heat_axes,
-    heat_note,
-    sweep_metrics,
-)
+from mc.reports.sweeps import draw_design, draw_lines, sweep_metrics
 from mc.reports.view import MOST_SCENARIOS, NAMES, View, metric_title
+from mc.reports.words import with_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +43,8 @@ class Picture:
         The file that it is made from, relative to the results folder.
     svg : str
     png : bytes
+    parts : list of Part
+        Its panels, which stand one by one on the page; none where it is only read as a whole.
     """
 
     name: str
@@ -58,6 +55,7 @@ class Picture:
     data: str
     svg: str
     png: bytes
+    parts: list[Part]
 
 
 STORM: Final = "The storm"
@@ -76,7 +74,10 @@ def spread_tables(view: View) -> dict[str, pl.DataFrame]:
     """Make the histograms of each scenario that is drawn, by its name; none of one replication."""
     if view.cells["replications"].max() == 1:
         return {}
-    return {scenario: histograms(view, scenario) for scenario in view.scenarios[:MOST_SCENARIOS]}
+    found = counted(view)
+    return {
+        scenario: histograms(view, scenario, found) for scenario in view.scenarios[:MOST_SCENARIOS]
+    }
 
 
 def pictures(
@@ -97,7 +98,10 @@ def pictures(
 
 def _picture(figure: Figure, name: str, section: str, title: str, *texts: str) -> Picture:
     caption, alt, data = texts
-    return Picture(name, section, title, " ".join(caption.split()), alt, data, *written(figure))
+    name_parts(figure)
+    svg, png = written(figure)
+    pieces = [] if section == CLAIMS else parts(figure)  # the claims' names stand left of both
+    return Picture(name, section, title, " ".join(caption.split()), alt, data, svg, png, pieces)
 
 
 def _of(view: View, scenario: str) -> str:
@@ -121,9 +125,7 @@ def _storm(view: View, scenario: str, table: pl.DataFrame, name: str) -> Picture
         .agg(pl.col("median").max(), pl.col("high_95").max())
         .to_dicts()
     )
-    peaks = "; ".join(
-        f"{view.lines[line['cell']]['label']} {short(line['median'])}" for line in highest
-    )
+    peaks = "; ".join(f"{view.marked(line['cell'])} {short(line['median'])}" for line in highest)
     if n > 1:
         how = (
             f"Line: median over {n} replications; bands: the middle 50 % and 95 % of them in each "
@@ -172,8 +174,8 @@ def _sweep(view: View, scenario: str, number_: int) -> Iterator[Picture]:
                 f"sweep-{number_}-{metric.replace('_', '-')}",
                 SWEEP,
                 f"{_of(view, scenario)}: {NAMES[metric]}",
-                f"Mean {metric_title(metric)} over {x.name} and {y.name}, with the half-width of "
-                f"its 95 % interval. {heat_note(view, scenario, metric)}",
+                f"Mean {metric_title(metric)} over {x.name} and {y.name}. "
+                f"{heat_note(view, scenario, metric)}",
                 _range(view, scenario, metric),
                 "summary.parquet",
             )
@@ -214,13 +216,15 @@ def _frontier(view: View, scenarios: list[str]) -> Picture:
         f"{_range(view, scenario, 'dropped')}"
         for scenario in drawn
     )
+    has_letters = any(map(view.marks, drawn))
+    letters = "Letters: the tables at the top say which cell. " if has_letters else ""
     return _picture(
         draw_frontier(view, drawn or scenarios),
         "frontier",
         TRADE,
         "What fewer drops cost in calls",
         "Each point is a cell, with 95 % intervals of both means unless there are too many; lower "
-        "left is better. " + _some_scenarios(view),
+        "left is better. " + letters + _some_scenarios(view),
         alt,
         "summary.parquet",
     )
@@ -234,7 +238,7 @@ def _claims(view: View) -> Iterator[Picture]:
         verdicts = ", ".join(f"{line['n']} × {line['verdict']}" for line in counts)
         only = f"The first {MOST_CLAIMS} of {some.height}. " if some.height > MOST_CLAIMS else ""
         yield _picture(
-            draw_claims(some),
+            draw_claims(view, some),
             f"claims-{number_}",
             CLAIMS,
             _of(view, scenario),
@@ -263,7 +267,7 @@ def _spread(view: View, scenario: str, table: pl.DataFrame, name: str) -> Pictur
         name,
         SPREAD,
         _of(view, scenario),
-        f"What single replications give: each histogram is one cell, as high as its row. Stroke: "
+        f"What single replications give: each histogram is one cell, its name above it. Stroke: "
         f"mean{mark}. {view.choice_note(scenario)}",
         alt,
         SPREAD_DATA,

@@ -1,8 +1,8 @@
-"""The storm curve: calls per round over time, and one replication in detail."""
+"""The storm curve: calls per round over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 _POINTS: Final = 160
 """Points of a curve, at most: what a panel can show."""
-
-_POINTS_ALONE: Final = 400
-"""The same in a panel as wide as the figure: of one replication single rounds shall be seen."""
 
 _ROUNDS_AT_ONCE: Final = 4_000_000
 """Rounds that are in memory together: 64 MB."""
@@ -125,9 +122,6 @@ def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch
     return Stretch(start, max(1, (stop - start) // step), step)
 
 
-# --- many replications ---------------------------------------------------------------------------
-
-
 def curves(view: View, scenario: str) -> pl.DataFrame:
     """Record every round of a subset of replications, and give what calls per round they have.
 
@@ -201,7 +195,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
     chosen = view.chosen(scenario)
     n_columns = 1 if len(chosen) == 1 else 2
     n_rows = -(-len(chosen) // n_columns)
-    figure = new_figure(WIDTH, 1.0 + 1.75 * n_rows)
+    figure = new_figure(WIDTH + 1.2, 1.0 + 1.95 * n_rows)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     panels = list(grid.ravel())
     hide_unused(panels, len(chosen))
@@ -212,7 +206,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
         line = lines[number]
         n_steps = line.height
         edges = Stretch(line["round"][0], n_steps, line["rounds"][0]).seconds(cell)
-        _shade(panel, cell)
+        shade(panel, cell)
         color = SERIES[i % len(SERIES)]
         several = line["replications"][0] > 1
         if several:
@@ -248,17 +242,32 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
             linewidth=1.6,
             label="median" if several else "calls",
         )
-        _capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
-        panel.set_title(wrapped(view.lines[number]["label"], 40 if n_columns == 2 else 84))
+        draw_capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
+        panel.set_title(wrapped(view.marked(number), 40 if n_columns == 2 else 84))
+        # each panel can be read alone: on a narrow page they stand below one another
+        panel.tick_params(labelbottom=True, labelleft=True)
+        _per_second(panel, cell)
     for panel in panels[: len(chosen)][-n_columns:]:
-        panel.set_xlabel(_time_label(cells[0]))
-        panel.tick_params(labelbottom=True)
+        panel.set_xlabel(time_label(cells[0]))
     step = first["rounds"][0]
     per = "calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds"
-    for row in grid:
-        row[0].set_ylabel(per)
-    _legend(figure, panels[min(1, len(chosen) - 1)], len(panels))
+    for panel in panels[: len(chosen)]:
+        panel.set_ylabel(per)
+    curves_legend(figure, panels[min(1, len(chosen) - 1)])
     return figure
+
+
+def _per_second(panel: Axes, cell: Cell) -> None:
+    """The same calls in a second, on an axis at the right."""
+    right = panel.secondary_yaxis(
+        "right",
+        functions=(
+            lambda y: np.asarray(y) * cell.rounds_per_second,
+            lambda y: np.asarray(y) / cell.rounds_per_second,
+        ),
+    )
+    right.set_ylabel("calls/s")
+    right.yaxis.set_major_formatter(lambda value, _: short(value))
 
 
 def _closed(values: pl.Series) -> NDArray[Any]:
@@ -267,7 +276,8 @@ def _closed(values: pl.Series) -> NDArray[Any]:
     return np.append(found, found[-1])
 
 
-def _shade(panel: Axes, cell: Cell) -> None:
+def shade(panel: Axes, cell: Cell) -> None:
+    """Mark the fault window."""
     window = fault(cell)
     if window is None:
         return
@@ -275,7 +285,7 @@ def _shade(panel: Axes, cell: Cell) -> None:
     panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
 
 
-def _capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, highest: float) -> None:
+def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, highest: float) -> None:
     """Draw what is served, and end the axis where the calls do.
 
     A capacity that is far above is given in words.
@@ -310,98 +320,12 @@ def _capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, highest: floa
         )
 
 
-def _time_label(cell: Cell) -> str:
+def time_label(cell: Cell) -> str:
+    """What the axis of time counts from."""
     return "seconds since the fault began" if fault(cell) else "seconds"
 
 
-def _legend(figure: Figure, panel: Axes, n_panels: int) -> None:
+def curves_legend(figure: Figure, panel: Axes) -> None:
     """One legend for all panels, in the colour of the one that it is taken from."""
     handles, labels = panel.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3 if n_panels > 1 else 5)
-
-
-# --- one replication -----------------------------------------------------------------------------
-
-
-def draw_trace(
-    rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
-) -> Figure:
-    """Draw one replication of some cells, round by round.
-
-    Parameters
-    ----------
-    rounds : polars.DataFrame
-        As `mc.trace` gives it, one replication of each cell.
-    cells, labels : mapping
-        By the number of the cell: what it is, and what it is called.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A panel for each cell: calls that succeed and calls that fail, stacked; below it how many
-        requests wait.
-    """
-    lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
-    alike = dict(zip(cells, together(cells.values()), strict=True))
-    drained = max(map(_drained, lines.values(), alike.values()))
-    shown = stretch(list(alike.values()), drained, _POINTS_ALONE)
-    highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
-    figure = new_figure(WIDTH, 0.8 + 2.5 * len(cells))
-    grid = figure.subplots(
-        2 * len(cells), 1, sharex=True, squeeze=False, height_ratios=[2.4, 1] * len(cells)
-    )[:, 0]
-    for i, (number, cell) in enumerate(alike.items()):
-        upper, lower = grid[2 * i], grid[2 * i + 1]
-        line = lines[number]
-        edges = shown.seconds(cell)
-        steps = {
-            name: shown.mean(line[name].to_numpy()) for name in ("successful", "calls", "waiting")
-        }
-        for panel in (upper, lower):
-            _shade(panel, cell)
-        good, all_calls = (
-            np.append(steps[name], steps[name][-1]) for name in ("successful", "calls")
-        )
-        upper.fill_between(
-            edges, 0, good, step="post", color=SERIES[0], alpha=0.75, linewidth=0, label="succeed"
-        )
-        upper.fill_between(
-            edges,
-            good,
-            all_calls,
-            step="post",
-            facecolor="none",
-            edgecolor=SERIES[1],
-            hatch="//////",
-            linewidth=0.0,
-            label="fail",
-        )
-        upper.step(edges, all_calls, where="post", color=SERIES[1], linewidth=1.1, label="calls")
-        _capacity(upper, edges, cell, highest)
-        upper.set_title(wrapped(labels[number], 90))
-        upper.set_ylabel(
-            "calls/round" if shown.step == 1 else f"calls/round,\nmean of {shown.step} rounds"
-        )
-        lower.step(
-            edges,
-            np.append(steps["waiting"], steps["waiting"][-1]),
-            where="post",
-            color=INK,
-            linewidth=1.2,
-        )
-        lower.set_ylim(0, 1.08 * max(1.0, steps["waiting"].max()))
-        lower.set_ylabel("requests\nwaiting")
-    grid[-1].set_xlabel(_time_label(next(iter(alike.values()))))
-    figure.align_ylabels(list(grid))
-    _legend(figure, grid[0], 1)
-    return figure
-
-
-def _drained(line: pl.DataFrame, cell: Cell) -> float:
-    """Rounds after the fault until nobody waits."""
-    window = fault(cell)
-    if window is None:
-        return 0.0
-    waiting = line["waiting"].to_numpy()[window[1] :]
-    calm = np.flatnonzero(waiting == 0)
-    return float(calm[0] if calm.size else waiting.size)
+    figure.legend(handles, labels, loc="outside upper center", ncols=2)

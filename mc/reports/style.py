@@ -6,7 +6,8 @@ import io
 import re
 import textwrap
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
@@ -23,9 +24,10 @@ MUTED: Final = "#5f6873"
 GRID: Final = "#d9dee4"
 SHADE: Final = "#eceff3"
 PAPER: Final = "#ffffff"
-ON_DARK: Final = "#fdfdfd"
-ON_LIGHT: Final = "#101010"
-"""Text on a coloured ground: the same in light and dark mode."""
+ON_DARK: Final = "#fefefe"
+ON_LIGHT: Final = "#020202"
+"""Text on a coloured ground, the same in light and dark mode; of any ground one of them differs
+by a ratio of 4.5."""
 
 SERIES: Final = ("#0072b2", "#c4500a", "#00795a", "#a8477f", "#7d6200", "#4b4f9e")
 """After Okabe and Ito (2008), darkened so that a line is seen on white; told apart by all common
@@ -104,15 +106,21 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+@contextmanager
+def any_sign() -> Iterator[None]:
+    """Say nothing of a sign that the font lacks: the SVG has it all the same, the PNG a box."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
 def written(figure: Figure) -> tuple[str, bytes]:
     """Write a figure as SVG and as PNG (150 dots per inch), without date or version.
 
     `savefig` would draw each of them once more beforehand.
     """
     svg, png = io.StringIO(), io.BytesIO()
-    with warnings.catch_warnings():
-        # a sign that the font lacks: the SVG has it all the same, the PNG a box
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with any_sign():
         engine = figure.get_layout_engine()
         if engine is not None:
             engine.execute(figure)
@@ -126,37 +134,6 @@ def written(figure: Figure) -> tuple[str, bytes]:
     # a hundredth of a point is seen by nobody
     text = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg.getvalue())
     return text, png.getvalue()
-
-
-def inlined(svg: str, name: str, label: str) -> str:
-    """Make a page's part of an SVG file.
-
-    Its colours become the page's, its ids its own, and it is one picture with a text to a screen
-    reader.
-
-    Parameters
-    ----------
-    svg : str
-        As `svg_of` gives it.
-    name : str
-        Begins the ids, which must be unique on the page.
-    label : str
-        The alternative text, escaped for an attribute.
-
-    Returns
-    -------
-    str
-        The element ``<svg>`` alone, without metadata and comments.
-    """
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<!--.*?-->\n?", "", body, flags=re.DOTALL)
-    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
-    body = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", body)
-    body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
-    for color, variable in VARIABLES.items():
-        body = body.replace(color, f"var({variable})")
-    return body.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
 def wrapped(text: str, width: int) -> str:
@@ -180,6 +157,13 @@ def short(value: float) -> str:
 def plain_numbers(axis: Any) -> None:
     """Write the ticks of an axis without exponents."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def not_below_zero(axis: Any) -> None:
+    """Let an axis begin at 0 where it would begin below it: of what is counted nothing is less."""
+    low, high = axis.get_view_interval()
+    if low < 0 < high:
+        axis.set_view_interval(0, high, ignore=True)
 
 
 def hide_unused(axes: list[Axes], n_used: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
-from mc.model import MEANINGS
-from mc.reports.answer import percent, with_error
+from mc.experiment import MAX
 from mc.reports.view import HEADLINE, View, half_width, metric_title
+from mc.reports.words import link, percent, with_error
 
 MOST_LINES: Final = 200
 """Lines of a table: a page of all cells of a large sweep would not open."""
@@ -98,9 +98,8 @@ def _claims(view: View) -> Table:
             Field(line["verdict"] or ""),
             Field(line["on_average"] or ""),
             _share(line["share"], line["share_low"], line["share_high"]),
-            Field(f"{line['left']} − {line['right']}"),
-            _number(line["mean_difference"], half_width(line)),
-            Field(MEANINGS[line["link_metric"]][0] or "1"),
+            Field(link(view, line)[0]),
+            Field(link(view, line)[1], line["mean_difference"]),
         )
         for line in claims.head(MOST_LINES).to_dicts()
     ]
@@ -111,8 +110,7 @@ def _claims(view: View) -> Table:
         ("on average", False),
         ("holds in % (95 % interval)", True),
         ("weakest link", False),
-        ("mean difference", True),
-        ("unit", False),
+        ("mean difference, or mean", True),
     )
     return Table(
         "Claims",
@@ -134,7 +132,7 @@ def _summary(view: View) -> Table:
     lines = [
         (
             *_where(view, cell),
-            Field(f"{line['replications']:,}", line["replications"]),
+            Field(f"{line['replications']:,}{_missed(line)}", line["replications"]),
             Field(str(line["max_attempts"]), line["max_attempts"]),
             *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in metrics),
         )
@@ -148,12 +146,60 @@ def _summary(view: View) -> Table:
     return Table(
         "Means",
         "Mean over replications ± half-width of its 95 % interval, each alone. Quantiles and all "
-        "other metrics are in the file.",
+        "other metrics are in the file." + _missed_note(view),
         _heads(view, *heads),
         tuple(lines),
         view.cells.height,
         "summary.parquet",
     )
+
+
+def _missed(line: dict[str, Any]) -> str:
+    """Mark a cell that is not as precise as asked."""
+    return " †" if line["stopped_by"] == MAX else ""
+
+
+def _missed_note(view: View) -> str:
+    missed = any(map(_missed, view.lines.values()))
+    return " †: not as precise as asked." if missed else ""
+
+
+def frontier(view: View, scenario: str) -> Table:
+    """What there is to choose from in a sweep: cells on the frontier, and the baseline."""
+    marks = view.marks(scenario)
+    strain = view.strain(scenario)
+    metrics = ["dropped", strain, *(["times_usual"] if strain == "window_rate" else [])]
+    baseline = view.baseline(scenario)
+    cells = [*marks, *([] if baseline is None or baseline in marks else [baseline])]
+    lines = [
+        (
+            Field(_frontier_label(view, cell, baseline)),
+            *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in metrics),
+            Field(str(view.lines[cell]["max_attempts"]), view.lines[cell]["max_attempts"]),
+        )
+        for cell in cells
+    ]
+    return Table(
+        f"Frontier of {scenario}",
+        "From the lowest strain to the highest; letters as in the figures. Neighbours whose "
+        "intervals overlap may stand in the other order."
+        + (_missed_note(view) if any(_missed(view.lines[cell]) for cell in cells) else ""),
+        (
+            ("cell", False),
+            *((metric_title(metric), True) for metric in metrics),
+            ("max_attempts", True),
+        ),
+        tuple(lines),
+        len(lines),
+        "summary.parquet",
+    )
+
+
+def _frontier_label(view: View, cell: int, baseline: int | None) -> str:
+    line, n = view.lines[cell], view.n_like(cell)
+    notes = ["baseline"] if cell == baseline else []
+    notes += [f"and {n:,} with the same means"] if n else []
+    return f"{view.marked(cell)}{_missed(line)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _first(view: View) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -234,35 +280,3 @@ def _comparisons(view: View) -> Table:
         compared.height,
         "comparisons.parquet",
     )
-
-
-def making(view: View) -> Sequence[tuple[str, str]]:
-    """How the results were made: what the manifest says."""
-    manifest = view.results.manifest
-    source = view.source
-    seeds = source["seeds"]
-    drawn = str(manifest["seed"]) if seeds is None else ", ".join(map(str, seeds[:10]))
-    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    precision = source["precision"]
-    entries = [
-        ("command", f"retrystorm run {manifest['file']}"),
-        ("generator", manifest["generator"]),
-        ("seed" if seeds is None else "seeds", drawn + (" ..." if len(seeds or ()) > 10 else "")),
-        ("cells", f"{manifest['n_cells']:,}"),
-        ("rows", f"{manifest['n_rows']:,}"),
-        (
-            "replications",
-            f"{manifest['replications']:,} of each cell"
-            if precision is None
-            else f"up to {manifest['replications']:,}, until "
-            + ", ".join(
-                f"{name} {value}" for name, value in precision.items() if value is not None
-            ),
-        ),
-        ("baseline", source.get("baseline") or ""),
-        ("versions", versions),
-        ("started", manifest["started"]),
-        ("took", f"{manifest['seconds']:.1f} s on {manifest['jobs']} threads"),
-        ("experiment", f"SHA-256 {manifest['experiment_sha256']}"),
-    ]
-    return [(name, text) for name, text in entries if text]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from string import ascii_uppercase
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -14,9 +16,9 @@ from numpy.typing import NDArray
 from mc import experiment as experiments
 from mc.model import MEANINGS, Cell
 from mc.runner import indices_of
-from mc.statistics import METRICS, with_ratios
-from mc.statistics.metrics import divisors_of
 from mc.store import Results
+
+_T = TypeVar("_T")
 
 HEADLINE: Final = (
     *("calls", "multiplier", "peak", "successful", "dropped"),
@@ -37,6 +39,12 @@ NAMES: Final = {
 MOST_SCENARIOS: Final = 4
 MOST_CELLS: Final = 6
 """Scenarios, and cells of each, that are drawn one by one; of a sweep a choice."""
+
+MOST_MARKED: Final = 8
+"""Cells on the frontier that have a letter."""
+
+_APART: Final = 0.06
+"""How far apart they are at least, as a share of the frontier's extent."""
 
 TRACED: Final = 300
 """Replications of the second pass, in which every round is recorded."""
@@ -171,7 +179,14 @@ class View:
 
     def in_scenario(self, scenario: str) -> list[int]:
         """Numbers of its cells, in the order of the file."""
-        return self.cells.filter(pl.col("scenario") == scenario)["cell"].to_list()
+        return self._by_scenario[scenario]
+
+    @cached_property
+    def _by_scenario(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {scenario: [] for scenario in self.scenarios}
+        for cell, line in self.lines.items():
+            found[line["scenario"]].append(cell)
+        return found
 
     def has_window(self, cell: int) -> bool:
         """Whether a fault lies inside the run."""
@@ -179,25 +194,134 @@ class View:
 
     def strain(self, scenario: str) -> str:
         """The metric that says how much the dependency is asked for."""
-        return "window_rate" if any(map(self.has_window, self.in_scenario(scenario))) else "calls"
+        return self._strains[scenario]
 
-    def chosen(self, scenario: str) -> list[int]:
-        """The cells that are drawn one by one: all, or some from lowest strain to highest."""
-        cells = self.in_scenario(scenario)
-        if len(cells) <= MOST_CELLS:
+    @cached_property
+    def _strains(self) -> dict[str, str]:
+        return {
+            scenario: "window_rate" if any(map(self.has_window, cells)) else "calls"
+            for scenario, cells in self._by_scenario.items()
+        }
+
+    def is_sweep(self, scenario: str) -> bool:
+        """Whether there are too many cells for each to be told of."""
+        return len(self.in_scenario(scenario)) > MOST_CELLS
+
+    @cached_property
+    def _frontiers(self) -> dict[str, list[int]]:
+        return {scenario: self._undominated(scenario) for scenario in self.scenarios}
+
+    def _undominated(self, scenario: str) -> list[int]:
+        known = [
+            (strain, dropped, cell)
+            for cell in self.in_scenario(scenario)
+            if (strain := self.mean(cell, self.strain(scenario))) is not None
+            and (dropped := self.mean(cell, "dropped")) is not None
+        ]
+        best: list[int] = []
+        fewest = np.inf
+        for _, dropped, cell in sorted(known):
+            if dropped < fewest:
+                best.append(cell)
+                fewest = dropped
+        return best
+
+    def frontier(self, scenario: str) -> list[int]:
+        """Cells than which no other has both a lower strain and fewer drops, by their means.
+
+        From the lowest strain to the highest; of cells with equal means the first.
+        """
+        return self._frontiers[scenario]
+
+    def marks(self, scenario: str) -> dict[int, str]:
+        """Letters of cells on the frontier of a sweep; of many those that lie apart."""
+        return self._marks[scenario]
+
+    @cached_property
+    def _marks(self) -> dict[str, dict[int, str]]:
+        return {
+            scenario: dict(zip(self._apart(scenario), ascii_uppercase, strict=False))
+            if self.is_sweep(scenario)
+            else {}
+            for scenario in self.scenarios
+        }
+
+    def _apart(self, scenario: str) -> list[int]:
+        """Take the ends of the frontier, and of the others what is seen apart in a figure."""
+        cells = self.frontier(scenario)
+        if len(cells) < 3:
             return cells
         strain = self.strain(scenario)
-        ordered = sorted(cells, key=lambda cell: (self.mean(cell, strain) or 0.0, cell))
-        places = np.linspace(0, len(ordered) - 1, MOST_CELLS).round().astype(int)
-        return [ordered[i] for i in dict.fromkeys(places.tolist())]
+        means = np.array(
+            [[self.mean(cell, metric) for metric in (strain, "dropped")] for cell in cells], float
+        )
+        at = means / np.ptp(means, axis=0)  # on a frontier both differ
+        near = _APART
+        while True:
+            kept = [0]
+            for i in range(1, len(cells) - 1):
+                if np.abs(at[i] - at[kept[-1]]).max() >= near <= np.abs(at[i] - at[-1]).max():
+                    kept.append(i)
+            if len(kept) < MOST_MARKED:
+                return [cells[i] for i in [*kept, -1]]
+            near *= 1.2
+
+    def marked(self, cell: int) -> str:
+        """The label of a cell, with its letter if it has one."""
+        line = self.lines[cell]
+        mark = self.marks(line["scenario"]).get(cell)
+        return f"{mark}: {line['label']}" if mark else str(line["label"])
+
+    @cached_property
+    def _counts(self) -> Counter[tuple[Any, ...]]:
+        return Counter(map(self._corner, self.lines))
+
+    def _corner(self, cell: int) -> tuple[Any, ...]:
+        scenario = self.lines[cell]["scenario"]
+        return scenario, self.mean(cell, self.strain(scenario)), self.mean(cell, "dropped")
+
+    def n_like(self, cell: int) -> int:
+        """How many further cells of the scenario have the same means of strain and of drops."""
+        return self._counts[self._corner(cell)] - 1
+
+    def baseline(self, scenario: str) -> int | None:
+        """The first cell with which another is compared."""
+        for cell in self.in_scenario(scenario):
+            first: int | None = self.lines[cell]["baseline"]
+            if first is not None and first != cell:
+                return first
+        return None
+
+    def _of_note(self, scenario: str) -> list[int]:
+        """The baseline and the cell with the highest strain."""
+        strain = self.strain(scenario)
+        highest = max(self.in_scenario(scenario), key=lambda c: (self.mean(c, strain) or 0.0, -c))
+        baseline = self.baseline(scenario)
+        return list(dict.fromkeys([*([] if baseline is None else [baseline]), highest]))
+
+    def chosen(self, scenario: str) -> list[int]:
+        """The cells that are drawn one by one.
+
+        All; of a sweep the baseline, some of the frontier and the one with the highest strain, by
+        their strain.
+        """
+        if not self.is_sweep(scenario):
+            return self.in_scenario(scenario)
+        strain, kept = self.strain(scenario), self._of_note(scenario)
+        others = [cell for cell in self.marks(scenario) if cell not in kept]
+        kept += spread(others, MOST_CELLS - len(kept))
+        return sorted(kept, key=lambda cell: (self.mean(cell, strain) or 0.0, cell))
 
     def choice_note(self, scenario: str) -> str:
         """Say which cells are drawn, where it is not all of them."""
-        n = len(self.in_scenario(scenario))
-        if n <= MOST_CELLS:
+        if not self.is_sweep(scenario):
             return ""
-        name = NAMES[self.strain(scenario)]
-        return f"{MOST_CELLS} of {n:,} cells, from the lowest {name} to the highest, evenly spaced."
+        chosen, n = self.chosen(scenario), len(self.in_scenario(scenario))
+        baseline = "" if self.baseline(scenario) is None else "the baseline, "
+        return (
+            f"{len(chosen)} of {n:,} cells: {baseline}some of the frontier (with its letters) and "
+            f"the one with the highest {NAMES[self.strain(scenario)]}."
+        )
 
     def parameters(self, cell: int) -> Cell:
         """The cell itself."""
@@ -209,48 +333,11 @@ class View:
         most = max(_FEWEST_TRACED, _ROUNDS_TRACED // line["rounds"])
         return indices_of(self.source, min(line["replications"], TRACED, most))
 
-    @cached_property
-    def _counted(self) -> dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]:
-        """Values and counts of all cells that are drawn one by one, by cell and metric."""
-        wanted = [c for scenario in self.scenarios[:MOST_SCENARIOS] for c in self.chosen(scenario)]
-        drawn = self.cells.filter(pl.col("cell").is_in(wanted)).drop("label")
-        if self.results.keeps_rows:
-            rows = self.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
-            long = (
-                with_ratios(rows, drawn)
-                .select("cell", pl.col(HEADLINE).cast(pl.Float64))
-                .unpivot(index="cell", variable_name="metric")
-                .drop_nulls()
-                .group_by("cell", "metric", "value")
-                .agg(count=pl.len())
-            )
-        else:
-            long = self.results.histograms.drop_nulls().filter(
-                pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
-            )
-            divisors = {
-                metric: pl.Series(divisors_of(METRICS[metric], drawn)) for metric in HEADLINE
-            }
-            per = pl.DataFrame({"cell": drawn["cell"]} | divisors).unpivot(
-                index="cell", variable_name="metric", value_name="divisor"
-            )
-            long = long.join(per, on=["cell", "metric"]).with_columns(
-                value=pl.col("value") / pl.col("divisor")
-            )
-        return {
-            (cell, metric): (some["value"].to_numpy(), some["count"].to_numpy().astype(np.int64))
-            for (cell, metric), some in long.sort("value").group_by("cell", "metric")
-        }
 
-    def distribution(self, cell: int, metric: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Count how often each value of a metric occurs in a cell that is drawn.
-
-        Returns
-        -------
-        values, counts : ndarray, shape (K,)
-            Ascending; empty where the metric is undefined.
-        """
-        return self._counted.get((cell, metric), (np.empty(0), np.empty(0, np.int64)))
+def spread(listed: Sequence[_T], n: int) -> list[_T]:
+    """Take up to n, evenly spaced, the first and the last among them."""
+    places = np.linspace(0, len(listed) - 1, min(n, len(listed))).round().astype(int)
+    return [listed[i] for i in dict.fromkeys(places.tolist())]
 
 
 def _alone(scenario: str) -> str:

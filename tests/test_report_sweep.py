@@ -1,0 +1,144 @@
+"""The report of a sweep: its frontier, its maps, and which cells are drawn alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from folders import run
+from matplotlib.colors import to_hex
+from reported import Page, contrast
+
+import mc
+from mc.reports import maps
+from mc.reports.answer import answer
+from mc.reports.frontier import draw_frontier
+from mc.reports.style import style
+from mc.reports.view import View, half_width
+from mc.reports.words import link, with_error
+
+
+def test_a_grid_becomes_maps_with_their_half_widths(grid: Path) -> None:
+    svg = (grid / "figures" / "sweep-1-window-rate.svg").read_text()
+    results = mc.load(grid)
+    from mc.statistics import format_estimate
+
+    tried = results.cells.filter(policy="nine tries")["cell"].implode()
+    for line in results.summary.filter(
+        pl.col("metric") == "window_rate", pl.col("cell").is_in(tried)
+    ).iter_rows(named=True):
+        mean, error = format_estimate(line["mean"], (line["ci_high"] - line["ci_low"]) / 2)
+        assert f">{mean}<" in svg
+        assert f">±{error}<" in svg
+
+
+def test_a_policy_that_no_axis_changes_has_no_map_but_a_sentence(grid: Path) -> None:
+    svg = (grid / "figures" / "sweep-1-window-rate.svg").read_text()
+    assert "nine tries" in svg
+    assert "one try" not in svg
+    page = Page((grid / "report.html").read_text("utf-8"))
+    assert re.search(r"“one try” has [\d.]+ ± [\d.]+ calls/round in all of its 30 cells", page.read)
+
+
+def test_what_lies_far_out_does_not_flatten_the_colours_of_the_others(grid: Path) -> None:
+    view = View(mc.load(grid))
+    norm, outside = maps.scale(view, "default", "window_rate")
+    tried = view.cells.filter(policy="nine tries")
+    rates = {
+        kind: [view.mean(cell, "window_rate") or 0.0 for cell in some["cell"]]
+        for kind, some in (
+            ("none", tried.filter(pl.col("budget").is_null())),
+            ("some", tried.filter(pl.col("budget").is_not_null())),
+        )
+    }
+    assert (norm.vmin, norm.vmax) == (min(rates["some"]), max(rates["some"]))
+    assert outside == sorted(rates["none"])
+
+
+def test_text_stands_out_on_every_colour_of_a_map() -> None:
+    colors = mpl.colormaps["cividis"].with_extremes(**maps.BEYOND)
+    for x in np.linspace(-0.01, 1.01, 256):
+        ground = colors(x)
+        got = contrast(maps.text_color(ground), to_hex(ground))
+        assert got >= 4.5, x
+
+
+def test_of_a_sweep_the_baseline_the_frontier_and_the_worst_are_drawn_alone(grid: Path) -> None:
+    view = View(mc.load(grid))
+    chosen = view.chosen("default")
+    rates = [view.mean(cell, "window_rate") or 0.0 for cell in chosen]
+    every = {cell: view.mean(cell, "window_rate") or 0.0 for cell in view.in_scenario("default")}
+    assert len(every) == 60
+    assert 3 <= len(chosen) <= 6
+    assert rates == sorted(rates)
+    assert rates[-1] == max(every.values())
+    baseline = view.results.comparisons["baseline"].min()
+    assert baseline in chosen
+    assert set(chosen[:-1]) - {baseline} <= set(view.frontier("default"))
+
+
+def test_nothing_is_better_in_both_than_a_cell_of_the_frontier(grid: Path) -> None:
+    view = View(mc.load(grid))
+    means = {
+        cell: (view.mean(cell, "window_rate") or 0.0, view.mean(cell, "dropped") or 0.0)
+        for cell in view.in_scenario("default")
+    }
+
+    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
+        return a != b and a[0] <= b[0] and a[1] <= b[1]
+
+    undominated = {
+        mean for mean in means.values() if not any(beats(other, mean) for other in means.values())
+    }
+    got = [means[cell] for cell in view.frontier("default")]
+    expected = sorted(undominated)
+    assert got == expected
+    assert len(got) > 2
+
+
+def test_the_table_of_the_frontier_says_what_the_letters_in_the_figure_are(grid: Path) -> None:
+    page = Page((grid / "report.html").read_text("utf-8"))
+    svg = (grid / "figures" / "frontier.svg").read_text()
+    view = View(mc.load(grid))
+    marks = view.marks("default")
+    assert 3 <= len(marks) <= 8
+    assert list(marks.values()) == list("ABCDEFGH")[: len(marks)]
+    for cell, letter in marks.items():
+        assert f">{letter}</text>" in svg
+        assert f"{letter}: {view.lines[cell]['label']}" in page.read
+
+
+def test_a_claim_against_a_number_is_told_as_a_mean_and_its_distance(grid: Path) -> None:
+    view = View(mc.load(grid))
+    line = view.results.claims.row(0, named=True)
+    cell = view.cells.filter(policy="nine tries", budget=0.1, backoff_cap=4, threshold=1)["cell"]
+    mean = view.mean(cell.item(), "times_usual") or 0.0
+    names, difference = link(view, line)
+    assert names == "nine tries against 2"
+    expected = f"{with_error(mean, half_width(line))}, {2 - mean:.3g} below 2"
+    assert difference == expected
+    page = Page((grid / "report.html").read_text("utf-8"))
+    assert f"mean times usual of nine tries: {expected}." in page.read
+
+
+def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Path) -> None:
+    text = (
+        'title = "Ties"\nreplications = 20\n[fixed]\nrounds = 200\nfailure_rate = 0.05\n'
+        "[[policy]]\nname = 'one'\n[[policy]]\nname = 'many'\ntries = [9]\n"
+        "[[policy]]\nname = 'more'\ntries = [3, 9]\n"
+    )
+    run(text, tmp_path / "results")
+    view = View(mc.load(tmp_path / "results"))
+    assert view.half_width(1, "dropped") is None
+    (told,) = [paragraph.text for paragraph in answer(view)]
+    assert "Fewest requests dropped: 0 requests in 2 cells: many; more; most:" in told
+    assert re.search(r"highest: \S+ ± \S+ calls, the same in 2 cells: many; more", told)
+
+
+def test_no_axis_of_the_frontier_begins_below_0(grid: Path) -> None:
+    with style():
+        figure = draw_frontier(View(mc.load(grid)), ["default"])
+    assert [axes.get_xlim()[0] >= 0 <= axes.get_ylim()[0] for axes in figure.axes] == [True]
