@@ -190,6 +190,17 @@ def check_parameter(name: str, value: object) -> tuple[Any, str | None]:
     return None, fault
 
 
+def _checked(name: str, value: object) -> tuple[Any, str | None]:
+    """`check_parameter`, remembered: the cells of a grid have most values in common."""
+    if (isinstance(value, int | float | str) and value) or value is None:  # 0.0 equals -0.0
+        return _remembered(name, value)
+    return check_parameter(name, value)
+
+
+# 1, 1.0 and True are equal, and not all of them are allowed
+_remembered = functools.lru_cache(maxsize=4096, typed=True)(check_parameter)
+
+
 def _number_inside(parameter: Parameter, value: object) -> float | int | None:
     number = _number(value, whole=parameter.kind in ("int", "tries"))
     return number if number is not None and _inside(parameter, number) else None
@@ -277,7 +288,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         given = self.parameters
-        checked = {name: check_parameter(name, value) for name, value in given.items()}
+        checked = {name: _checked(name, value) for name, value in given.items()}
         faults = [fault for _, fault in checked.values() if fault is not None]
         if not faults:
             for name, (value, _) in checked.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -13,15 +14,18 @@ from mc import store
 from mc.experiment import SEEDS, Experiment, Stop
 from mc.model import Cell
 from mc.runner.tallying import Tallying, claim_key
-from mc.runner.tasks import simulate
+from mc.runner.tasks import n_threads, simulate
 from mc.store import Shard
 
 if TYPE_CHECKING:
     from mc.statistics import ClaimCounts
 
-ROWS_AT_ONCE: Final = 500_000
-"""Rows that are in memory together when the tables of the results are made: half a gigabyte with
-all that is made of them."""
+ROWS_AT_ONCE: Final = 300_000
+"""Rows of which a thread makes tables at a time: a third of a gigabyte with all that is made of
+them."""
+
+PARTS_AT_ONCE: Final = 2
+"""Threads that make tables: more would gain little, and each needs its memory."""
 
 
 def make_tables(
@@ -52,7 +56,8 @@ def make_tables(
 
     cells = experiments.cell_table(experiment, stops)
     of_parts = _of_rows if experiment.keep == "rows" else _of_histograms
-    summaries, comparisons = zip(*of_parts(experiment, stops, shards, cells), strict=True)
+    parts = of_parts(experiment, stops, shards, cells)
+    summaries, comparisons = zip(*_on_threads(parts, n_threads(jobs)), strict=True)
     yield "summary", pl.concat(summaries).sort("cell", maintain_order=True)
     yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
     if experiment.keep == "rows":
@@ -64,22 +69,43 @@ def make_tables(
     yield "claims", statistics.verdicts(counted, cells, experiment.claims, lesson)
 
 
+Part = Callable[[], tuple[pl.DataFrame, pl.DataFrame]]
+"""Makes summary and comparisons of some cells."""
+
+
+def _on_threads(parts: Iterable[Part], jobs: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Make all parts in their order, `PARTS_AT_ONCE` at a time.
+
+    numpy and polars leave the interpreter to others while they sort, add and read.
+    """
+    with ThreadPoolExecutor(min(PARTS_AT_ONCE, jobs), thread_name_prefix="tables") as pool:
+        futures = [pool.submit(part) for part in parts]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def _of_rows(
     experiment: Experiment,
     stops: Mapping[int, Stop],
     shards: Sequence[Shard],
     cells: pl.DataFrame,
-) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+) -> Iterator[Part]:
     from mc import statistics
 
-    for chunk in _together(experiment, stops):
+    def make(chunk: set[int]) -> tuple[pl.DataFrame, pl.DataFrame]:
         some, taken = cells.filter(pl.col("cell").is_in(list(chunk))), _rows_of(chunk, shards)
         published = [figure for figure in experiment.published if figure.cell in chunk]
         controlled = experiment.generator == "philox"
-        yield (
+        return (
             statistics.summarise(taken, some, published, controlled=controlled),
             statistics.compare(taken, some),
         )
+
+    for chunk in _together(experiment, stops):
+        yield partial(make, chunk)
 
 
 def _of_histograms(
@@ -87,17 +113,22 @@ def _of_histograms(
     stops: Mapping[int, Stop],
     shards: Sequence[Shard],
     cells: pl.DataFrame,
-) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+) -> Iterator[Part]:
     from mc.statistics import tallies
 
     tallying = Tallying.of(experiment)
     controlled = experiment.generator == "philox"
+
+    def make(chunk: Sequence[int]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        found = tallying.restored(shards, chunk)
+        summaries = [
+            tallies.summary_of(tally, experiment.published, controlled=controlled)
+            for tally in found
+        ]
+        return pl.concat(summaries), pl.concat(map(tallies.comparisons_of, found))
+
     for chunk in tallying.chunks(shards):
-        for tally in tallying.restored(shards, chunk):
-            yield (
-                tallies.summary_of(tally, experiment.published, controlled=controlled),
-                tallies.comparisons_of(tally),
-            )
+        yield partial(make, chunk)
 
 
 def _counted_in_rows(

@@ -49,7 +49,7 @@ ROWS_AT_ONCE: Final = 2**16
 MAX_TASKS: Final = 128
 """Tasks of a large run: each is saved as a file that has every value that occurs."""
 
-LINES_AT_ONCE: Final = 20_000_000
+LINES_AT_ONCE: Final = 10_000_000
 """Lines of histograms that are in memory together when the tables are made."""
 
 

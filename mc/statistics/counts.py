@@ -101,7 +101,7 @@ def histogram(taken: Numbers) -> Histogram:
         Of the rows in which the metric is defined.
     """
     n_cells, n_rows = taken.numbers.shape
-    ordered = np.sort(np.where(taken.known, taken.numbers, np.iinfo(np.int64).max), axis=1)
+    ordered = _sorted(taken.numbers, taken.known)
     n = np.count_nonzero(taken.known, axis=1)
     fresh = np.arange(n_rows) < n[:, np.newaxis]
     fresh[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
@@ -111,6 +111,19 @@ def histogram(taken: Numbers) -> Histogram:
     last = offsets[1:][n > 0] - 1  # of each cell
     ends[last] = (np.arange(n_cells) * n_rows + n)[n > 0]
     return Histogram(ordered.ravel()[places], ends - places, offsets, taken.divisors)
+
+
+def _sorted(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The known numbers of each row, ascending; anything behind them."""
+    narrow = np.iinfo(np.int32)
+    most, least = numbers.max(initial=0), numbers.min(initial=0)
+    # in half as many bits sorting takes half the time
+    kind = np.int32 if narrow.min <= least and most < narrow.max else np.int64
+    ordered = numbers.astype(kind)
+    if not known.all():
+        ordered[~known] = np.iinfo(kind).max
+    ordered.sort(axis=1)
+    return ordered.astype(np.int64, copy=False)
 
 
 def from_pairs(
