@@ -23,6 +23,7 @@ from scipy import stats
 
 from mc.model import Cell
 from mc.statistics import COMPARISONS_SCHEMA, METRICS, compare
+from mc.statistics.comparisons import UNLIKE
 
 
 def test_a_comparison_equals_the_paired_test_of_scipy() -> None:
@@ -123,7 +124,7 @@ def test_a_note_says_why_a_difference_has_no_interval_or_a_rough_one(what: str) 
     assert (None in ends) == (what not in ROUGH | {"plain"})
 
 
-@pytest.mark.parametrize(("varies", "expected"), [(False, "all values equal"), (True, None)])
+@pytest.mark.parametrize(("varies", "expected"), [(False, "all values equal"), (True, UNLIKE)])
 def test_a_difference_between_unlike_windows_needs_a_spread(
     varies: bool, expected: str | None
 ) -> None:

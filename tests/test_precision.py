@@ -528,7 +528,7 @@ LESS: Final = {
     "a smaller max": ("max = 300", "max = 299", "max was 300, is 299"),
     "a smaller min": ("min = 20", "min = 10", "min was 20, is 10"),
     "a min of other stages": ("min = 20", "min = 60", "min was 20, is 60"),
-    "a metric less": (', "dropped"', "", "metrics was .*, is .*"),
+    "a metric less": (', "dropped"', "", "metric was .*, is .*"),
 }
 
 

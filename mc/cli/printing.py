@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
@@ -146,7 +146,8 @@ def _far_out(results: Results) -> Iterator[str]:
     found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
     if _is_single(results) or found.height == 0:
         return
-    yield f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds:"
+    yield f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds"
+    yield f"(about {FAR_OUT * n:.0f} would be by chance):"
     names = results.cells.select("cell", "scenario", "policy")
     joined = found.join(names, on="cell", how="left", maintain_order="left")
     for (scenario, policy), lines in joined.group_by("scenario", "policy", maintain_order=True):
@@ -197,12 +198,15 @@ def _scenario_tables(
         some = results.summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
         for estimate in some.iter_rows(named=True):
             estimates.setdefault(estimate["cell"], {})[estimate["metric"]] = estimate
-        named = {
-            _name(cell, results.manifest): cell
-            | {"n_shown": f", {cell['replications']:,} replications" if differs else ""}
-            | estimates[cell["cell"]]
-            for cell in cells.iter_rows(named=True)
-        }
+        named = _named(
+            [
+                cell
+                | {"n_shown": f", {cell['replications']:,} replications" if differs else ""}
+                | estimates[cell["cell"]]
+                for cell in cells.iter_rows(named=True)
+            ],
+            results.manifest,
+        )
         head = f"{scenario} ({_span(here)} replications)" if n_counts > 1 else str(scenario)
         yield head, named, _defined(named, HEADLINE)
         if not _is_single(results):
@@ -322,17 +326,29 @@ def _unbroken(text: str, style: str = "") -> Text:
     return Text(text, style, no_wrap=True, overflow="ignore")
 
 
-def _name(cell: dict[str, Any], manifest: dict[str, Any]) -> str:
+def _named(cells: Sequence[dict[str, Any]], manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Cells by policy and place on the grid, with six digits if these tell them apart."""
+    from mc.experiment.words import value_text
+
+    for plain in (value_text, _exact):
+        named = {_name(cell, manifest, plain): cell for cell in cells}
+        if len(named) == len(cells):
+            break
+    return named
+
+
+def _name(cell: dict[str, Any], manifest: dict[str, Any], plain: Callable[[object], str]) -> str:
     """Policy and place on the grid; an absent axis of policies is not named beside a grid."""
-    places = [f"{axis} {_plain(cell[axis])}" for axis in axis_names(manifest)]
+    places = [
+        f"{axis} {cell[axis] if isinstance(cell[axis], str) else plain(cell[axis])}"
+        for axis in axis_names(manifest)
+    ]
     named = cell["policy"] != "default" or not places
     return ", ".join([cell["policy"], *places] if named else places)
 
 
-def _plain(value: Any) -> str:
-    if value is None:
-        return "none"
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+def _exact(value: object) -> str:
+    return "none" if value is None else repr(value).removesuffix(".0")
 
 
 def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -> Table:

@@ -209,7 +209,7 @@ class Experiment:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What costs time and gains nothing: without retries no backoff matters."""
+        """What costs more than it gains."""
         unused = {"budget", "backoff_base", "backoff_cap"}
         once = [
             (p.scenario, *(v for k, v in p.parameters.parameters.items() if k not in unused))
@@ -217,9 +217,14 @@ class Experiment:
             if p.parameters.max_attempts == 1
         ]
         n = len(once) - len(set(once))
-        if not n:
-            return ()
-        return (f"{n} cells repeat others: without retries, budget and backoff change nothing",)
+        hints = []
+        if n:
+            hints.append(
+                f"{n} cells repeat others: without retries, budget and backoff change nothing"
+            )
+        if self.precision is not None and self.precision.min < ROUGH:
+            hints.append(f"intervals of fewer than {ROUGH} replications are rough: min = {ROUGH}")
+        return tuple(hints)
 
 
 class ExperimentError(ValueError):
@@ -238,6 +243,9 @@ class ExperimentError(ValueError):
     def __str__(self) -> str:
         return "\n".join(self.faults)
 
+
+ROUGH: Final = 200
+"""Replications from which on intervals cover what they promise."""
 
 FIXED: Final = "fixed"
 PRECISION: Final = "precision"

@@ -97,7 +97,11 @@ def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
     if now is None:
         most = f"{was['max']} or fewer by [precision]"
         return [f"replications was {most}, is {experiment.replications}"]
-    changes = [f"{name} was {was[name]}, is {now[name]}" for name in was if was[name] != now[name]]
+    changes = [
+        f"{'metric' if name == 'metrics' else name} was {was[name]}, is {now[name]}"
+        for name in was
+        if was[name] != now[name]
+    ]
     return [f"[precision]: {', '.join(changes)}, which may be less"]
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.statistics import intervals
-from mc.statistics.comparisons import align, split
+from mc.statistics.comparisons import UNLIKE, align, split
 from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
 from mc.statistics.metrics import METRICS, Stack, divisors_of
 from mc.statistics.tables import OF_METRIC, OF_SHARE, interval_columns
@@ -473,7 +473,8 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
     mean = (a * x - b * y) / n - constant
     spread = a * a * (n * xx - x * x) + b * b * (n * yy - y * y) - 2 * a * b * (n * xy - x * y)
     mcse = math.sqrt(spread / (n * n * (n - 1))) if n > 1 else None
-    if link.right is not None and b != a * link.times:
+    unlike = link.right is not None and b != a * link.times
+    if unlike:
         # the cubes of such a difference are not kept, only whether it varies is known
         skewness = 0.0 if spread else math.nan
     else:
@@ -481,7 +482,7 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
         skewness = float(skewness_of(*sampled)[0])
     judged = n, n_differ, skewness
     given, note = bool(intervals.mean_given(*judged)), intervals.mean_notes(*judged)[0]
-    return _Mean(n, float(mean), mcse, given, note)
+    return _Mean(n, float(mean), mcse, given, note or (UNLIKE if unlike else None))
 
 
 def _divisor(metric: str, cell: pl.DataFrame) -> Fraction:

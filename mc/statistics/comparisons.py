@@ -66,6 +66,10 @@ COMPARISONS_COLUMNS: Final[dict[str, tuple[str, str]]] = (
 """Unit and meaning of the columns of `COMPARISONS_SCHEMA`."""
 
 
+UNLIKE: Final = "another window or traffic: skewness not checked"
+"""A note: the cubes of such differences are not kept."""
+
+
 @dataclass(frozen=True)
 class PairCounts:
     """What is kept of one metric in P pairs of cells; may be added.
@@ -166,6 +170,8 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
     found = with_estimate(n, mean, variance, given)
     found["mean_difference"] = found.pop("mean")
     found["note"] = intervals.mean_notes(*judged)
+    free = np.array([note is None for note in found["note"].tolist()], np.bool_)
+    found["note"][free & (counted.left != counted.right)] = UNLIKE
     found |= _relative(counted, given)
     some = np.maximum(n, 1)
     shares = (counted.less, counted.equal, n - counted.less - counted.equal)
