@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text("utf-8")
@@ -101,3 +103,18 @@ def test_the_sql_of_the_readme_runs(home: Path) -> None:
 def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
     (command,) = (text for language, text in FENCES if language == "sh" and "pytest" in text)
     assert command.strip() in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+@pytest.mark.parametrize("table", ["cells", "summary", "comparisons", "claims"])
+def test_the_results_that_are_shown_are_those_of_the_command(home: Path, table: str) -> None:
+    output_of(["-m", "mc", "run", "experiments/lesson.toml"], home)
+    shown = ROOT / "results" / "lesson" / f"{table}.parquet"
+    got = pl.read_parquet(shown)
+    expected = pl.read_parquet(home / "results" / "lesson" / f"{table}.parquet")
+    assert_frame_equal(got, expected)
+
+
+def test_the_pictures_of_the_readme_are_there() -> None:
+    pictures = re.findall(r"\]\((results/[^)]+)\)", README)
+    assert pictures
+    assert all((ROOT / picture).exists() for picture in pictures)
