@@ -159,12 +159,19 @@ def test_cells_that_are_not_feasible_have_no_difference(sweep: Path) -> None:
     assert not out["candidate"].any()
 
 
-def test_equal_cells_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_cells_that_are_equal_in_every_replication_count_as_one(tmp_path: Path) -> None:
     same = SWEEP.replace("backoff_base = 8", "threshold = 3")  # changes no drop
     folder = run(tmp_path, same)
-    found = mc.best(folder, "dropped", where=["budget=none", "scenario=long"])
-    assert found["candidate"].to_list() == [True, True]
-    assert not found["best"].any()
+    found = mc.best(folder, "dropped", where=["scenario=long"])
+    pairs = found.group_by("budget", maintain_order=True).agg(
+        pl.exclude("cell", "policy").n_unique()
+    )
+    assert set(pairs.drop("budget", "scenario").row(0)) == {1}
+    assert found.filter("best").height == 2
+    text = runner.invoke(app, ["best", str(folder), "--metric", "dropped"]).stdout
+    assert "(the same in every replication: patient = better?" in " ".join(text.split())
+    frontier = mc.frontier(folder, "dropped", "calls", where=["scenario=long"])
+    assert frontier["on"].to_list() == frontier.sort("policy", "cell")["on"].to_list()
 
 
 def test_each_value_of_an_axis_is_a_question_of_its_own(sweep: Path) -> None:

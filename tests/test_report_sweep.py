@@ -117,11 +117,12 @@ def test_a_claim_against_a_number_is_told_as_a_mean_and_its_distance(grid: Path)
     cell = view.cells.filter(policy="nine tries", budget=0.1, backoff_cap=4, threshold=1)["cell"]
     mean = view.mean(cell.item(), "times_usual") or 0.0
     names, difference = link(view, line)
-    assert names == "nine tries against 2"
+    place = "nine tries, budget 0.1, backoff_cap 4, threshold 1"
+    assert names == f"{place} against 2"
     expected = f"{with_error(mean, half_width(line))}, {2 - mean:.3g} below 2"
     assert difference == expected
     page = Page((grid / "report.html").read_text("utf-8"))
-    assert f"mean times usual of nine tries: {expected}." in page.read
+    assert f"mean times usual of {place}: {expected}." in page.read
 
 
 def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Path) -> None:

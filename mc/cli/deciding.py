@@ -212,15 +212,22 @@ def _answer(cells: pl.DataFrame, names: Sequence[str]) -> Text:
 
     winner = cells.filter(cells["best"])
     if winner.height:
-        return Text(f"Best: {cell_name(winner.row(0, named=True), names)}.")
+        called = [cell_name(cell, names) for cell in winner.iter_rows(named=True)]
+        same = f" (the same in every replication: {_listed(called[1:])})" if called[1:] else ""
+        return Text(f"Best: {called[0]}{same}.")
     chosen = cells.filter(cells["candidate"])
     if chosen.height == 0:
         return Text("None satisfies the conditions.")
     if chosen.height == 1:
         return Text("One is left, but whether it satisfies the conditions is undecided.")
     called = [cell_name(cell, names) for cell in chosen.iter_rows(named=True)]
+    return Text(f"May be best: {_listed(called)}.")
+
+
+def _listed(called: Sequence[str]) -> str:
+    """Some names, or the first of many."""
     more = f" and {len(called) - _MOST_NAMED} more" if len(called) > _MOST_NAMED else ""
-    return Text(f"May be best: {'; '.join(called[:_MOST_NAMED])}{more}.")
+    return "; ".join(called[:_MOST_NAMED]) + more
 
 
 _MOST_NAMED: Final = 4

@@ -214,7 +214,10 @@ def _claim(claim: Claim) -> str:
 
 
 def _compared(claim: Claim) -> Iterator[str]:
-    names = f" {claim.relation} ".join(claim.labels) if claim.value is None else ""
+    times = "" if claim.times == 1 else f"{claim.times:g} x "
+    names = f" {claim.relation} {times}".join(claim.labels) if claim.value is None else ""
+    if claim.margin is not None:
+        names += f" within {claim.margin:g}"
     if claim.relation == "between" and isinstance(claim.value, tuple):
         names = f"{', '.join(claim.labels)} between {claim.value[0]:g} and {claim.value[1]:g}"
     elif claim.value is not None:

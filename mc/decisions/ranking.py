@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ def best(
         cell is surely not feasible or no end is known; `feasible` (yes, no, undecided);
         `candidate`, whether it cannot be told from the best; `best`, whether it is the only
         candidate, and surely feasible; `n`, the replications in which every competing cell has a
-        value.
+        value. Cells that are equal in all that is asked, in every replication, count as one.
 
     Raises
     ------
@@ -130,7 +131,9 @@ def best(
         except QuestionError as error:
             refused.append(str(error))
             continue
-        frames.append(_ranked(race, metric, goal, bounds, level))
+        first, places = _different(race)
+        ranked = _ranked(_some(race, first), metric, goal, bounds, level)
+        frames.append(race.rivals.hstack(ranked.drop(race.rivals.columns)[places]))
     return _all_of(frames, refused, say)
 
 
@@ -267,7 +270,9 @@ def frontier(
         except QuestionError as error:
             refused.append(str(error))
             continue
-        frames.append(_on_frontier(race, metrics, goals, level))
+        first, places = _different(race)
+        found = _on_frontier(_some(race, first), metrics, goals, level)
+        frames.append(race.rivals.hstack(found.drop(race.rivals.columns)[places]))
     return _all_of(frames, refused, say)
 
 
@@ -392,6 +397,8 @@ def _race(
         for place in places
     ]
     taken, n_rows = _numbers(results, [n for part in numbers for n in part], metrics)
+    if n_rows < int(cells["replications"].max()):  # type: ignore[arg-type]
+        say(f"only the first {n_rows:,} replications are used, which all of these cells have")
     known = np.ones(n_rows, np.bool_)
     values: dict[str, list[Paired]] = {}
     missing: list[str] = []
@@ -425,6 +432,41 @@ def _race(
         values[name] = [Paired(part.numbers[:, known], part.divisors) for part in parts]
     kept = names if across else ["cell", *names]
     return _Race(rivals.select(kept), n, values)
+
+
+def _different(race: _Race) -> tuple[list[int], list[int]]:
+    """The rivals that differ from all before them, and for each rival the place of its like.
+
+    Those that are equal in all that is asked, in every replication, run as one: most often they
+    are the same by their parameters, as with a backoff cap that is never reached.
+    """
+    known: dict[bytes, int] = {}
+    first: list[int] = []
+    places: list[int] = []
+    for k in range(race.rivals.height):
+        digest = hashlib.sha256()
+        for parts in race.values.values():
+            for part in parts:
+                divisor = np.broadcast_to(part.divisors, len(part.numbers))[k]
+                digest.update(np.ascontiguousarray(part.numbers[k]).tobytes() + divisor.tobytes())
+        if digest.digest() not in known:
+            known[digest.digest()] = len(first)
+            first.append(k)
+        places.append(known[digest.digest()])
+    return first, places
+
+
+def _some(race: _Race, chosen: Sequence[int]) -> _Race:
+    """Some of the rivals."""
+    places = list(chosen)
+    values = {
+        name: [
+            Paired(p.numbers[places], np.broadcast_to(p.divisors, len(p.numbers))[places])
+            for p in parts
+        ]
+        for name, parts in race.values.items()
+    }
+    return _Race(race.rivals[places], race.n, values)
 
 
 def _starts(numbers: Sequence[Sequence[int]]) -> range:

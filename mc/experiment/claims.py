@@ -29,6 +29,7 @@ from mc.experiment.words import (
     place,
     quote,
     show,
+    value_text,
     values_text,
 )
 from mc.model import check_parameter
@@ -168,13 +169,21 @@ def read_claims(
                 metrics=tuple(metrics),
                 relation=given["relation"],
                 cells=tuple(number for number in numbers if number is not None),
-                labels=tuple(policies),
+                labels=tuple(", ".join([policy, *_written(given["at"])]) for policy in policies),
                 value=(value[0], value[1]) if isinstance(value, list) else value,
                 times=given["times"],
                 margin=given["margin"],
             )
         )
     return claims
+
+
+def _written(at: Mapping[str, Any] | None) -> list[str]:
+    """The place on the grid that a claim is about."""
+    return [
+        f"{name} {value if isinstance(value, str) else value_text(value)}"
+        for name, value in (at or {}).items()
+    ]
 
 
 def _check_value(
@@ -194,7 +203,8 @@ def _check_value(
     elif isinstance(value, list) or not finite:
         add(faults, where, f"value must be a number for relation {relation}, got {show(value)}")
     elif value is None and n_policies < 2:
-        add(faults, where, "policies must name two or more, or a value must be given")
+        rule = "policies must name two or more, or a value must be given"
+        add(faults, where, f"{rule} (to compare places of the grid, make them policies)")
 
 
 # ---- Published figures -----------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Claim:
     cells : tuple of int
         What is compared, in this order.
     labels : tuple of str
-        The policy of each of the cells.
+        The policy of each of the cells, and its place on the grid as the claim gives it.
     value : float, tuple of float or None
         A number to compare with; for "between" the two ends, both included.
     times : float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import textwrap
 import warnings
@@ -14,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import Formatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,7 +157,24 @@ def short(value: float) -> str:
 
 def plain_numbers(axis: Any) -> None:
     """Write the ticks of an axis without exponents."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.set_major_formatter(_Plain())
+
+
+class _Plain(Formatter):
+    """Digits as many as tell the ticks of a linear axis apart; three on another."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Write a tick."""
+        axis: Any = self.axis
+        ticks = sorted(set(axis.get_majorticklocs()))
+        steps = [b - a for a, b in itertools.pairwise(ticks)]
+        if not steps or max(steps) > 3 * min(steps):
+            return short(x)
+        for decimals in range(9):
+            if all(abs(round(tick, decimals) - tick) < min(steps) / 100 for tick in ticks):
+                break
+        text = f"{x:,.{decimals}f}"
+        return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
 
 
 def not_below_zero(axis: Any) -> None:

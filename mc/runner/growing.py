@@ -144,7 +144,8 @@ def _what_stopped(experiment: Experiment, n: int, stops: dict[int, Stop]) -> str
         return f"{n:,} replications: {len(stops):,} of {n_cells:,} cells have enough"
     return (
         f"{n:,} replications, and no more: {len(short):,} of {n_cells:,} cells are not as precise "
-        f"as asked: {_named(experiment, short)}"
+        f"as asked: {_named(experiment, short)}. (What is 0 nearly always has no interval: such a "
+        "metric is not for [precision].)"
     )
 
 
