@@ -168,7 +168,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_results_of_one_that
     seconds = duration(begin, EXPERIMENTS[name])
     generator = random.Random(20)
     n_killed, n_finished, n_in_tables = 0, 0, 0
-    while n_killed < 20:
+    while n_killed < 20 or n_in_tables == 0:
         out = tmp_path / f"out{n_finished}"
         running = begin(EXPERIMENTS[name], out=out.name)
         running.wait_for_lock()
@@ -176,15 +176,15 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_results_of_one_that
         try:
             running.process.wait(generator.uniform(0, 0.2 * seconds))
         except subprocess.TimeoutExpired:
-            code, stdout, err = running.stop(signal.SIGKILL)
-            assert (code, stdout) == (-signal.SIGKILL, ""), err
+            code, _, err = running.stop(signal.SIGKILL)  # it may have printed its results already
+            assert code == -signal.SIGKILL, err
             n_killed += 1
             n_in_tables += only_tables_are_missing
         else:
             assert running.end()[0] == 0
             n_finished += 1
             assert_same_results(out, whole[name])
-    assert 0 < n_in_tables < 20
+    assert n_in_tables < n_killed
     run(EXPERIMENTS[name], out)
     assert_same_results(out, whole[name])
     assert_nothing_half_done(out)

@@ -193,8 +193,10 @@ def progress() -> Iterator[Callable[[int, int], None]]:
         if now - last < LINE_SECONDS:
             return
         last = now
-        seconds_left = (now - started) * (total - done) / max(done - first, 1)
-        typer.echo(f"{done:,} of {total:,} rows, {duration(seconds_left)} left", err=True)
+        left = ""  # the speed is not known before anything is done
+        if done > first:
+            left = f", {duration((now - started) * (total - done) / (done - first))} left"
+        typer.echo(f"{done:,} of {total:,} rows{left}", err=True)
 
     yield line
 
