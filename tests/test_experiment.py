@@ -151,7 +151,10 @@ at = {backoff_cap = 8, capacity = 6}
 """
     got = load(tmp_path, SMALL + claim).claims
     assert [c.cells for c in got] == [(5, 7), (2,)]
-    assert [c.labels for c in got] == [("none", "three"), ("three",)]
+    assert [c.labels for c in got] == [
+        ("none, backoff_cap 16", "three, backoff_cap 16"),
+        ("three, backoff_cap 8, capacity 6",),
+    ]
     assert [c.metrics for c in got] == [("calls", "peak"), ("multiplier",)]
     assert [c.value for c in got] == [None, (1.0, 1.5)]
     assert [c.relation for c in got] == ["<", "between"]

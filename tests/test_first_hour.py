@@ -180,7 +180,8 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "                after 1,000, 2,000, 4,000, ..., 8,000 replications",
         "  rows          at most 288,000",
         "  draws         generator philox, seed 20260802",
-        "  claims        few are dropped (dropped: three between 0 and 100)",
+        "  claims        few are dropped (dropped: three, budget none, backoff_cap 8,",
+        "                capacity 3 between 0 and 100)",
         "No fault was found; nothing was run.",
     ]
     assert got == expected
