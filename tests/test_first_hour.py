@@ -181,7 +181,7 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "  rows          at most 288,000",
         "  draws         generator philox, seed 20260802",
         "  claims        few are dropped (dropped: three, budget none, backoff_cap 8,",
-        "                capacity 3 between 0 and 100)",
+        "                capacity 9 between 0 and 100)",
         "No fault was found; nothing was run.",
     ]
     assert got == expected
