@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +71,12 @@ class Job:
     def most_rows(self) -> int:
         """Rows of the last stage, if no cell stops before."""
         return len(self.experiment.points) * self.experiment.replications
+
+    @cached_property
+    def tallying(self) -> Tallying | None:
+        """How the cells are counted; None where rows are kept."""
+        # 0.03 to 0.05 s for 10,000 cells, and a part asks for each of its tasks
+        return None if self.experiment.keep == "rows" else Tallying.of(self.experiment)
 
     @property
     def n_processes(self) -> int:
@@ -165,8 +172,8 @@ def _precise(job: Job, stock: Stock, numbers: Sequence[int], n: int) -> set[int]
         return set()
     from mc.runner import stages  # scipy takes half a second
 
-    if job.experiment.keep == "histograms":
-        return Tallying.of(job.experiment).precise(stock.shards, numbers, n, precision)
+    if job.tallying is not None:
+        return job.tallying.precise(stock.shards, numbers, n, precision)
     cells = experiments.cell_table(job.experiment)
     size = max(1, ROWS_AT_ONCE // n)
     found: set[int] = set()
@@ -273,9 +280,9 @@ def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int
 
 def _tasks_of(job: Job, ranges: Ranges, n_parts: int = 1) -> Sequence[AnyTask]:
     """Cut ranges into tasks; these depend on the experiment and the ranges alone."""
-    if job.experiment.keep == "rows":
+    if job.tallying is None:
         return cut(as_tasks(job.experiment, ranges), job.most_rows, n_parts)
-    return Tallying.of(job.experiment).tasks(ranges, job.most_rows, n_parts)
+    return job.tallying.tasks(ranges, job.most_rows, n_parts)
 
 
 def _left_of(job: Job, stock: Stock, task: AnyTask) -> Sequence[AnyTask]:
@@ -283,9 +290,9 @@ def _left_of(job: Job, stock: Stock, task: AnyTask) -> Sequence[AnyTask]:
     missing = stock.missing({task.range: task.ids})
     if missing == {task.range: list(task.ids)}:
         return [task]
-    if job.experiment.keep == "rows":
+    if job.tallying is None:
         return as_tasks(job.experiment, missing)
-    return Tallying.of(job.experiment).tasks(missing)
+    return job.tallying.tasks(missing)
 
 
 def _simulate(job: Job, tasks: Sequence[AnyTask], n_done: int) -> None:
@@ -306,7 +313,7 @@ def _simulate(job: Job, tasks: Sequence[AnyTask], n_done: int) -> None:
         experiment.seed,
         experiment.seeds,
         max((task.stop for task in tasks), default=0),
-        None if experiment.keep == "rows" else Tallying.of(experiment),
+        job.tallying,
     )
     job.progress(n_done, total)
     if job.cluster is not None:
