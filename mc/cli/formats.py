@@ -170,18 +170,14 @@ def print_frame(frame: pl.DataFrame, form: str) -> None:
 
 def _named(results: Results, name: str) -> pl.DataFrame:
     """A table, each line with the place of its cell on all axes."""
+    from mc.store import axis_names
+
     frame: pl.DataFrame = getattr(results, name)
     if name == "cells" or "cell" not in frame.columns:
         return frame
     places = results.cells.select("cell", "scenario", "policy", *axis_names(results.manifest))
     joined = places.join(frame, on="cell", how="inner", maintain_order="right")
     return joined.select(*places.columns, *(n for n in frame.columns if n not in places.columns))
-
-
-def axis_names(manifest: Mapping[str, Any]) -> list[str]:
-    """Parameters that [grid] and [design] vary, in the order of the file."""
-    design = manifest["experiment"]["design"] or {"ranges": []}
-    return [axis["name"] for axis in (*manifest["experiment"]["grid"], *design["ranges"])]
 
 
 # --- the formats ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mc.cli.claiming import claim_row, claimed, claims_table, has_lesson
 from mc.cli.common import print_text, to_stdout
-from mc.cli.formats import axis_names, escaped, markdown_table, print_table
+from mc.cli.formats import escaped, markdown_table, print_table
 from mc.cli.words import half_width, some
 
 if TYPE_CHECKING:
@@ -339,6 +339,8 @@ def _named(cells: Sequence[dict[str, Any]], manifest: dict[str, Any]) -> dict[st
 
 def _name(cell: dict[str, Any], manifest: dict[str, Any], plain: Callable[[object], str]) -> str:
     """Policy and place on the grid; an absent axis of policies is not named beside a grid."""
+    from mc.store import axis_names
+
     places = [
         f"{axis} {cell[axis] if isinstance(cell[axis], str) else plain(cell[axis])}"
         for axis in axis_names(manifest)

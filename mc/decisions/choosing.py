@@ -11,7 +11,7 @@ import polars as pl
 from mc.experiment.tables import same_values
 from mc.experiment.words import SHOWN, hint, quote, tries_text, value_text
 from mc.statistics import METRICS, Metric
-from mc.store import FolderError, Results
+from mc.store import FolderError, Results, axis_names
 
 
 class QuestionError(FolderError):
@@ -20,10 +20,7 @@ class QuestionError(FolderError):
 
 def coordinates(results: Results) -> list[str]:
     """By what the cells of a folder differ: scenario, policy, and the axes of grid and design."""
-    source = results.manifest["experiment"]
-    design = source["design"] or {"ranges": []}
-    axes = [axis["name"] for axis in (*source["grid"], *design["ranges"])]
-    return ["scenario", "policy", *axes]
+    return ["scenario", "policy", *axis_names(results.manifest)]
 
 
 def cell_name(cell: dict[str, Any], names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from mc.model import MEANINGS, PARAMETERS
 from mc.reports.tables import Field, Table
 from mc.reports.view import HEADLINE, NAMES, View, value_text
 from mc.reports.words import precision_words
+from mc.store import axis_names
 
 _MOST_VALUES: Final = 12
 """Values of a parameter that are listed."""
@@ -73,8 +74,7 @@ def _given(view: View) -> set[str]:
     """Parameters that stand in the experiment."""
     source = view.source
     groups = [source["fixed"], *source["scenario"], *source["policy"]]
-    axes = [*source["grid"], *(source["design"] or {"ranges": []})["ranges"]]
-    return {name for group in groups for name in group} | {axis["name"] for axis in axes}
+    return {name for group in groups for name in group} | set(axis_names(view.results.manifest))
 
 
 def _plain(

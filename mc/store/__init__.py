@@ -31,6 +31,7 @@ from mc.store.lock import Holder, held, is_held
 from mc.store.place import FolderError, is_remote, of_each, place
 from mc.store.results import (
     Results,
+    axis_names,
     clear,
     is_of_run,
     load,
@@ -66,6 +67,7 @@ __all__ = [
     "Results",
     "Shard",
     "Status",
+    "axis_names",
     "clear",
     "draws_name",
     "held",

@@ -137,6 +137,13 @@ def manifest_is_whole(manifest: Mapping[str, Any]) -> bool:
     return bool(manifest["experiment_sha256"] == _experiment_hash(manifest["experiment"]))
 
 
+def axis_names(manifest: Mapping[str, Any]) -> list[str]:
+    """Parameters that [grid] and [design] vary, in the order of the file."""
+    source = manifest["experiment"]
+    design = source["design"] or {"ranges": []}
+    return [axis["name"] for axis in (*source["grid"], *design["ranges"])]
+
+
 def _experiment_hash(source: Mapping[str, Any]) -> str:
     return sha256(json.dumps(source, sort_keys=True).encode())
 
