@@ -17,8 +17,9 @@ from mc.reports import maps
 from mc.reports.answer import answer
 from mc.reports.frontier import draw_frontier
 from mc.reports.style import style
-from mc.reports.view import View, half_width
+from mc.reports.view import View
 from mc.reports.words import link, with_error
+from mc.statistics import half_width
 
 
 def test_a_grid_becomes_maps_with_their_half_widths(grid: Path) -> None:

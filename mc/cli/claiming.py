@@ -9,8 +9,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mc.cli.words import half_width
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -29,7 +27,7 @@ class Claimed(NamedTuple):
 
 def claimed(claims: pl.DataFrame) -> Iterator[Claimed]:
     """Share of replications in which each claim holds, mean difference, verdict."""
-    from mc.statistics import MISSING, format_estimate
+    from mc.statistics import MISSING, format_estimate, half_width
 
     for claim in claims.iter_rows(named=True):
         difference, error = format_estimate(claim["mean_difference"], half_width(claim))

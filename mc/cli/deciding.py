@@ -15,7 +15,6 @@ from rich.text import Text
 from mc.cli.common import Folder, faults, tell, to_stdout
 from mc.cli.formats import Format, one_of, print_frame
 from mc.cli.printing import HEADLINE
-from mc.cli.words import half_width
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,7 +80,7 @@ def compare(
 
 
 def _compare_lines(found: pl.DataFrame) -> Iterable[Any]:
-    from mc.statistics import MISSING, format_estimate
+    from mc.statistics import MISSING, format_estimate, half_width
 
     yield "Mean of left - right over the same replications, with the half-width of its"
     yield "95 % interval (each alone), and in how many % of them left is <, =, > right."

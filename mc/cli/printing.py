@@ -16,7 +16,7 @@ from rich.text import Text
 from mc.cli.claiming import claim_row, claimed, claims_table, has_lesson
 from mc.cli.common import print_text, to_stdout
 from mc.cli.formats import escaped, markdown_table, print_table
-from mc.cli.words import half_width, some
+from mc.cli.words import some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -278,7 +278,7 @@ def _markdown_rows(
     cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]
 ) -> Iterator[list[str]]:
     """For each cell its means, and the published figures with their percentiles."""
-    from mc.statistics import format_estimate
+    from mc.statistics import format_estimate, half_width
 
     for name, cell in cells.items():
         pairs = [format_estimate(cell[m]["mean"], half_width(cell[m])) for m in metrics]
@@ -403,7 +403,7 @@ def _mean_lines(
 
     The name has a line of its own, so that seven columns of numbers fit 80 characters.
     """
-    from mc.statistics import MISSING, format_estimate
+    from mc.statistics import MISSING, format_estimate, half_width
 
     blocks = {}
     for name, cell in cells.items():
@@ -449,9 +449,8 @@ def _mean_lines(
 
 def _adjusted(estimate: Mapping[str, Any]) -> tuple[str, str]:
     """The adjusted mean and its half-width, or nothing."""
-    from mc.statistics import format_estimate
+    from mc.statistics import format_estimate, half_width
 
     if estimate["adjusted_mean"] is None:
         return "", ""
-    half_width = (estimate["adjusted_high"] - estimate["adjusted_low"]) / 2
-    return format_estimate(estimate["adjusted_mean"], half_width)
+    return format_estimate(estimate["adjusted_mean"], half_width(estimate, "adjusted"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 
 def duration(seconds: float) -> str:
@@ -48,9 +47,3 @@ def size(n_bytes: float) -> str:
     number = n_bytes / 1000**power
     digits = f"{number:.0f}" if number >= 100 or power == 0 else f"{float(f'{number:.2g}'):g}"
     return f"{digits} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
-
-
-def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
-    """Half the length of the interval in a line of a table; None without one."""
-    low, high = line[f"{name}_low"], line[f"{name}_high"]
-    return None if low is None else float(high - low) / 2

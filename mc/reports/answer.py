@@ -12,7 +12,7 @@ from mc.experiment import MAX
 from mc.model import MEANINGS
 from mc.reports.style import short
 from mc.reports.tables import Table, frontier
-from mc.reports.view import NAMES, View, half_width
+from mc.reports.view import NAMES, View
 from mc.reports.words import (
     count,
     is_against_number,
@@ -22,7 +22,7 @@ from mc.reports.words import (
     told,
     with_error,
 )
-from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
+from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN, half_width
 
 _MOST_CLAIMS: Final = {HOLDS: 3, FAILS: 6, DEPENDS: 6}
 """Claims of each verdict that are told: what fails is news."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import MAX
-from mc.reports.view import HEADLINE, View, half_width, metric_title
+from mc.reports.view import HEADLINE, View, metric_title
 from mc.reports.words import link, percent, with_error
+from mc.statistics import half_width
 
 MOST_LINES: Final = 200
 """Lines of a table: a page of all cells of a large sweep would not open."""

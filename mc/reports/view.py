@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mc import experiment as experiments
 from mc.model import MEANINGS, Cell
 from mc.runner import indices_of
+from mc.statistics import half_width
 from mc.store import Results
 
 _T = TypeVar("_T")
@@ -343,13 +344,6 @@ def spread(listed: Sequence[_T], n: int) -> list[_T]:
 def _alone(scenario: str) -> str:
     """What the only cell of a scenario is called."""
     return "the only cell" if scenario == "default" else scenario
-
-
-def half_width(estimate: Mapping[str, Any]) -> float | None:
-    """Half the length of an interval; None where there is none."""
-    if estimate["ci_low"] is None or estimate["ci_high"] is None:
-        return None
-    return float(estimate["ci_high"] - estimate["ci_low"]) / 2
 
 
 def _in_order(values: Iterable[Any]) -> list[Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from mc.model import MEANINGS
 from mc.reports.style import short
-from mc.reports.view import View, half_width
-from mc.statistics import format_estimate
+from mc.reports.view import View
+from mc.statistics import format_estimate, half_width
 
 
 def with_error(mean: float | None, error: float | None, unit: str = "") -> str:

@@ -39,7 +39,7 @@ from mc.statistics.comparisons import (
 from mc.statistics.counts import Histogram, Moments, histogram, moments
 from mc.statistics.intervals import LEVEL
 from mc.statistics.metrics import METRICS, Metric, Stack, stacks, with_ratios
-from mc.statistics.printing import MISSING, format_estimate, placed, to_fixed
+from mc.statistics.printing import MISSING, format_estimate, half_width, placed, to_fixed
 from mc.statistics.summary import (
     SUMMARY_COLUMNS,
     SUMMARY_SCHEMA,
@@ -72,6 +72,7 @@ __all__ = [
     "compare",
     "count_claims",
     "format_estimate",
+    "half_width",
     "histogram",
     "judge",
     "moments",

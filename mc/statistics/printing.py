@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Final
+from typing import Any, Final
 
 MISSING: Final = "-"
 """Printed for a number that is undefined."""
@@ -50,6 +51,12 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
         f"{Decimal(number).quantize(unit, context=_WIDE):f}" for number in (mean, half_width)
     )
     return _unsigned_zero(text), error
+
+
+def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
+    """Half the length of the interval in a line of a table; None without one."""
+    low, high = line[f"{name}_low"], line[f"{name}_high"]
+    return None if low is None or high is None else float(high - low) / 2
 
 
 def placed(percentile: float) -> str:
