@@ -18,7 +18,6 @@ from mc.statistics.intervals import (
     SKEWNESS_FACTOR,
     Ratio,
     bonferroni_level,
-    holm,
     mean_given,
     mean_notes,
     quantile_ranks,
@@ -28,7 +27,6 @@ from mc.statistics.intervals import (
     sd_interval,
     share_interval,
     t_half_width,
-    tost,
 )
 
 # two ways to the same formula in doubles: a few roundings apart
@@ -268,36 +266,3 @@ def test_intervals_that_hold_together_share_the_error() -> None:
     got = [bonferroni_level(0.95, m) for m in (0, 1, 10)]
     expected = [0.95, 0.95, 0.995]
     assert got == pytest.approx(expected, rel=ROUNDING)
-
-
-def test_holm_multiplies_the_smallest_by_the_most_and_keeps_the_order() -> None:
-    got = holm([0.01, math.nan, 0.04, 0.03, 0.005])
-    # by hand: 0.005 * 4, 0.01 * 3, 0.03 * 2, then 0.04 * 1 may not be less than 0.06
-    expected = [0.03, math.nan, 0.06, 0.06, 0.02]
-    np.testing.assert_allclose(got, expected, rtol=ROUNDING)
-    assert holm([0.6, 0.9]).tolist() == [1.0, 1.0]
-    assert holm([]).tolist() == []
-
-
-def test_practical_equality_is_shown_by_both_one_sided_tests() -> None:
-    x = np.array([0.3, -0.2, 0.1, 0.4, 0.0, -0.1, 0.2, 0.3])
-    mcse = float(stats.sem(x))
-    got = tost(float(x.mean()), mcse, 8, 0.4)
-    above = stats.ttest_1samp(x, -0.4, alternative="greater").pvalue
-    below = stats.ttest_1samp(x, 0.4, alternative="less").pvalue
-    assert got.p == pytest.approx(max(above, below), rel=1e-9)
-    assert got.equal
-    assert not tost(float(x.mean()), mcse, 8, 0.2).equal
-
-
-def test_equality_agrees_with_the_interval_at_twice_the_error() -> None:
-    for margin in np.linspace(0.1, 1.5, 29):
-        got = tost(0.5, 0.2, 12, float(margin)).equal
-        expected = 0.5 + float(t_half_width(12, 0.2, 0.90)) <= margin
-        assert got == expected
-
-
-def test_differences_that_never_vary_are_equal_within_the_margin_or_not() -> None:
-    assert tost(0.1, 0.0, 50, 0.2) == (0.0, True)
-    assert tost(0.2, 0.0, 50, 0.2) == (1.0, False)
-    assert math.isnan(tost(0.1, math.nan, 1, 0.2).p)

@@ -50,9 +50,6 @@ CELLS_SHOWN: Final = 40
 """Cells whose tables are printed unasked; a sweep is read from its files."""
 
 
-WITHOUT: Final = "No ±: 0 too often, or too skewed, for so few replications (see note)."
-
-
 def print_results(
     results: Results,
     form: str,
