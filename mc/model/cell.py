@@ -1,29 +1,19 @@
-"""One grid point of the experiment, checked and hashed, and the tables the kernel reads.
+"""The parameters of one grid point, checked and hashed.
 
-A `Cell` holds the parameters of one grid point. `PARAMETERS` is the single source of their
-names, types, defaults, ranges, units and meanings: checks, columns, help texts and error
-messages are all read from it.
+`PARAMETERS` is the single source of their names, types, defaults, ranges, units and meanings:
+checks, columns, help texts and error messages are all read from it.
 """
 
 from __future__ import annotations
 
-import decimal
 import functools
 import hashlib
 import json
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:  # numpy takes a tenth of a second, which `--help` does not have
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from mc.kernel import CellTables
+from typing import Any, Final, Literal
 
 Generator = Literal["philox", "lesson"]
 Kind = Literal["int", "float", "tries", "budget"]
@@ -39,36 +29,6 @@ MAX_CALLS: Final = 2_000_000_000
 
 MAX_RATE: Final = 700.0
 """Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""
-
-
-MEANINGS: Final[dict[str, tuple[str, str]]] = {  # unit ("" for a pure number) and meaning
-    "requests": ("requests", "requests that arrived"),
-    "window_requests": ("requests", "requests that arrived inside the fault window"),
-    "calls": ("calls", "calls made, first attempts and retries"),
-    "primary": ("calls", "first attempts"),
-    "retries": ("calls", "all other attempts"),
-    "successful": ("requests", "requests with a call that succeeded"),
-    "dropped": ("requests", "requests given up"),
-    "in_flight": ("requests", "requests undecided when the run ended"),
-    "peak": ("calls/round", "most calls in one round"),
-    "window_calls": ("calls", "calls inside the fault window"),
-    "second_peak": ("calls/round", "most calls in one round after the fault window"),
-    "wait_total": ("rounds", "waits from arrival to success, summed over requests"),
-    "wait_max": ("rounds", "longest wait from arrival to success"),
-    "late": ("requests", "successes that waited more than `threshold` rounds"),
-    "drain": ("rounds", "from the end of the fault window until no retry was pending"),
-    "multiplier": ("calls/request", "calls per request"),
-    "window_rate": ("calls/round", "calls per round of the fault window"),
-    "times_usual": ("", "calls per round of the fault window, over the arrivals per round"),
-    "wait_mean": ("rounds", "wait from arrival to success, per successful request"),
-}
-"""Every number of a replication: the counters in the kernel's order, then the ratios."""
-
-RATIOS: Final = ("multiplier", "window_rate", "times_usual", "wait_mean")
-"""What is computed from the counters, never stored in their place."""
-
-COUNTERS: Final = tuple(name for name in MEANINGS if name not in RATIOS)
-"""What is counted in a replication, in the kernel's order."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +74,7 @@ def _plain(x: float) -> str:
     return str(int(x)) if float(x).is_integer() else repr(x)
 
 
-_INT32: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 
 PARAMETERS: Final[dict[str, Parameter]] = {
     "rounds": Parameter("int", 4000, 1, 4_000_000, "rounds", "length of a replication"),
@@ -124,13 +84,13 @@ PARAMETERS: Final[dict[str, Parameter]] = {
     "arrivals_per_second": Parameter(
         "float", 97.22, 0.0, math.inf, "requests/s", "mean of the Poisson arrivals"
     ),
-    "capacity": Parameter("int", 6, 0, _INT32, "calls/round", "calls served in a round"),
-    "fault_start": Parameter("int", 500, 0, _INT32, "rounds", "first round of the fault window"),
+    "capacity": Parameter("int", 6, 0, INT32_MAX, "calls/round", "calls served in a round"),
+    "fault_start": Parameter("int", 500, 0, INT32_MAX, "rounds", "first round of the fault window"),
     "fault_rounds": Parameter(
-        "int", 0, 0, _INT32, "rounds", "length of the fault window; 0 means no fault"
+        "int", 0, 0, INT32_MAX, "rounds", "length of the fault window; 0 means no fault"
     ),
     "fault_capacity": Parameter(
-        "int", 0, 0, _INT32, "calls/round", "calls served in a round of the fault window"
+        "int", 0, 0, INT32_MAX, "calls/round", "calls served in a round of the fault window"
     ),
     "failure_rate": Parameter(
         "float", 0.0, 0.0, 1.0, "probability", "chance that a served call fails all the same"
@@ -139,16 +99,16 @@ PARAMETERS: Final[dict[str, Parameter]] = {
         "tries", (1,), 1, MAX_ATTEMPTS, "attempts", "attempts of each layer; their product counts"
     ),
     "backoff_base": Parameter(
-        "float", 2.0, 0.0, _INT32, "rounds", "backoff ceiling after the first attempt"
+        "float", 2.0, 0.0, INT32_MAX, "rounds", "backoff ceiling after the first attempt"
     ),
     "backoff_cap": Parameter(
-        "float", 32.0, 0.0, _INT32, "rounds", "upper limit of the backoff ceiling"
+        "float", 32.0, 0.0, INT32_MAX, "rounds", "upper limit of the backoff ceiling"
     ),
     "budget": Parameter(
         "budget", None, 0.0, 1e6, "retries/primary", "retries allowed per primary call, or none"
     ),
     "threshold": Parameter(
-        "int", 20, 0, _INT32, "rounds", "a success that waited longer counts as late"
+        "int", 20, 0, INT32_MAX, "rounds", "a success that waited longer counts as late"
     ),
 }
 
@@ -374,192 +334,3 @@ def check_together(parameters: Mapping[str, Any]) -> list[str]:
             f"got {n_requests * max_attempts:.0f}"
         )
     return faults
-
-
-# --- the tables the kernel reads -----------------------------------------------------------------
-
-
-_N_RISING: Final = 1106
-"""Backoff ceilings that can differ: the smallest double, 2**-1074, doubled 1105 times is 2**31,
-which no cap exceeds."""
-
-
-def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
-    """What two cells must have in common to stand in one block of the kernel."""
-    shared = (cell.rounds, cell.rate_per_round)
-    if generator == "philox":
-        return shared
-    return (*shared, cell.failure_rate, cell.fault_rounds > 0)
-
-
-def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
-    """Make the kernel's tables of cells with the same `traffic_key`.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        C cells.
-    generator : {"philox", "lesson"}
-        `philox` decides on integers (exact decimal budgets, ceilings in 2**-32 rounds), `lesson`
-        on doubles, as its program does.
-
-    Returns
-    -------
-    CellTables
-    """
-    import numpy as np
-
-    from mc.kernel import CellTables
-
-    n_rounds = cells[0].rounds
-    n_requests = _room_for_requests(cells[0])
-    most_attempts = max(cell.max_attempts for cell in cells)
-
-    profile_rows: dict[tuple[Any, ...], int] = {}
-    ceiling_rows: dict[tuple[float, float], int] = {}
-    limit_rows: dict[float | None, int] = {}
-    scalars = np.empty((len(cells), 6), np.int64)
-    for row, cell in zip(scalars, cells, strict=True):
-        profile = (
-            *(cell.capacity, cell.fault_capacity, cell.fault_start, cell.fault_rounds),
-            cell.failure_rate,
-        )
-        row[:] = (
-            profile_rows.setdefault(profile, len(profile_rows)),
-            ceiling_rows.setdefault((cell.backoff_base, cell.backoff_cap), len(ceiling_rows)),
-            cell.max_attempts,
-            limit_rows.setdefault(cell.budget, len(limit_rows)),
-            0 if cell.budget is None else -1,
-            cell.threshold,
-        )
-
-    capacities = np.empty((len(profile_rows), n_rounds), np.int32)
-    profiles = np.empty((len(profile_rows), 3), np.int64)
-    for profile, p in profile_rows.items():
-        capacity, fault_capacity, fault_start, fault_rounds, failure_rate = profile
-        start = min(fault_start, n_rounds)
-        end = min(fault_start + fault_rounds, n_rounds)
-        capacities[p] = capacity
-        capacities[p, start:end] = fault_capacity
-        profiles[p] = (start, end, round(failure_rate * 2**32))
-
-    n_ceilings = max(most_attempts - 1, 1)
-    exact = generator == "philox"
-    ceilings = np.empty((len(ceiling_rows), n_ceilings), np.uint64 if exact else np.float64)
-    for (base, cap), b in ceiling_rows.items():
-        cell = Cell(backoff_base=base, backoff_cap=cap)
-        rising = [cell.ceiling(n) for n in range(min(n_ceilings, _N_RISING))]
-        ceilings[b] = rising[-1] if not exact else round(math.ldexp(rising[-1], 32))
-        ceilings[b, : len(rising)] = [round(math.ldexp(x, 32)) for x in rising] if exact else rising
-
-    limits = np.empty((len(limit_rows), n_requests + 1), np.int32)
-    for budget, row_of_limits in limit_rows.items():
-        limits[row_of_limits] = _retry_limits(budget, n_requests + 1, exact=exact)
-
-    longest = max(
-        math.ceil(cell.ceiling(cell.max_attempts - 2)) if cell.max_attempts > 1 else 1
-        for cell in cells
-    )
-    rate = cells[0].rate_per_round
-    thresholds, guide = arrival_thresholds(rate if exact else 0.0)
-    return CellTables(
-        n_rounds=n_rounds,
-        thresholds=thresholds,
-        guide=guide,
-        exp_rate=math.exp(-rate),
-        failure_rate=cells[0].failure_rate,
-        service_drawn=cells[0].fault_rounds == 0,
-        capacities=capacities,
-        profiles=profiles,
-        scalars=scalars,
-        ceilings=ceilings,
-        limits=limits,
-        n_requests=n_requests,
-        ahead=_rounds_drawn_ahead(cells),
-        wheel_size=1 << min(max(longest, 1), n_rounds).bit_length(),
-    )
-
-
-def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
-    """The fault windows in which less is served than arrives, taken together; (0, 0) if none.
-
-    Only speed depends on it. More requests than the kernel remembers are not worth it.
-    """
-    windows = [
-        (min(cell.fault_start, cell.rounds), min(cell.fault_start + cell.fault_rounds, cell.rounds))
-        for cell in cells
-        if cell.max_attempts > 1 and cell.fault_capacity < 2 * cell.rate_per_round
-    ]
-    windows = [(start, end) for start, end in windows if start < end]
-    if not windows:
-        return 0, 0
-    start, end = min(start for start, _ in windows), max(end for _, end in windows)
-    return (start, end) if (end - start) * cells[0].rate_per_round < 4096 else (0, 0)
-
-
-def _room_for_requests(cell: Cell) -> int:
-    mean = cell.rate_per_round * cell.rounds
-    return math.ceil(mean + 12 * math.sqrt(mean) + 64)
-
-
-def table_bytes(cell: Cell) -> int:
-    """Most bytes that one more cell adds to the tables of a block, and to what is made of them."""
-    return 8 * cell.rounds + 4 * _room_for_requests(cell) + 8 * cell.max_attempts
-
-
-def _retry_limits(budget: float | None, n: int, *, exact: bool) -> NDArray[np.int64]:
-    """Most retries allowed beside 0 .. n-1 primary calls, capped at what a counter can hold."""
-    import numpy as np
-
-    if budget is None:
-        return np.full(n, _INT32)
-    primary = np.arange(n, dtype=np.int64)
-    if not exact:
-        # Lesson: the product is a double, which for some budgets (0.29, 0.35, 0.7) falls short
-        return np.array(np.floor(budget * primary).clip(max=_INT32), np.int64)
-    ratio = Fraction(repr(budget))
-    if ratio.numerator * n < 2**63 and ratio.denominator < 2**63:
-        return np.array((ratio.numerator * primary // ratio.denominator).clip(max=_INT32))
-    return np.array([min(ratio.numerator * p // ratio.denominator, _INT32) for p in range(n)])
-
-
-@functools.lru_cache(maxsize=64)
-def arrival_thresholds(rate: float) -> tuple[NDArray[np.uint64], NDArray[np.uint16]]:
-    """Tables that turn a 64-bit uniform into Poisson arrivals by inversion.
-
-    Parameters
-    ----------
-    rate : float
-        Mean arrivals per round.
-
-    Returns
-    -------
-    thresholds : ndarray of uint64, shape (K,)
-        ``floor(2**64 * P(N <= k))`` for k = 0, 1, ..., up to the first of 2**64 - 1; the count
-        is the number of thresholds not above the uniform. Empty for a rate of 0.
-    guide : ndarray of uint16, shape (4096,)
-        The count to start from, by the 12 high bits of the uniform.
-
-    Notes
-    -----
-    Devroye 1986, "Non-Uniform Random Variate Generation", sections III.2.1 (inversion by
-    sequential search) and III.2.4 (guide tables). Made in decimal arithmetic, since the last bit
-    of a double's exp differs between platforms.
-    """
-    import numpy as np
-
-    if rate == 0.0:
-        return np.empty(0, np.uint64), np.zeros(4096, np.uint16)
-    thresholds: list[int] = []
-    top = 2**64 - 1
-    with decimal.localcontext(decimal.Context(prec=80, Emax=10**6, Emin=-(10**6))):
-        mean = Decimal(rate)
-        term = (-mean).exp()
-        total = term
-        while not thresholds or thresholds[-1] < top:
-            thresholds.append(min(int(total * 2**64), top))
-            term = term * mean / len(thresholds)
-            total += term
-    table = np.array(thresholds, np.uint64)
-    starts = np.arange(4096, dtype=np.uint64) << np.uint64(52)
-    return table, np.searchsorted(table, starts, side="right").astype(np.uint16)
