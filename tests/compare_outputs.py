@@ -145,7 +145,8 @@ def run_commands(checkout: Path, folder: Path) -> None:
 
 def masked(text: str) -> str:
     """Replace times and sizes that differ from run to run."""
-    text = re.sub(r".*\r", "", text)
+    text = re.sub(r".*\r|compiling the kernel.*\n", "", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:+.]+", "<moment>", text)
     text = re.sub(r"\d+(\.\d+)? (s|ms|min|h)\b", "<time>", text)
     return re.sub(r"(?m)^.*(rows/s|ETA|%\|).*$\n", "", text)
 
