@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mc.experiment import Claim, Relation
-from mc.model import COUNTERS, Cell
-from mc.statistics import METRICS, intervals, with_ratios
+from mc.model import COUNTERS, METRICS, Cell
+from mc.statistics import intervals, with_ratios
 
 OUTAGE: Final = Cell(fault_rounds=100)
 
@@ -79,7 +79,7 @@ def values_of(rows: pl.DataFrame, cells: pl.DataFrame, metric: str) -> NDArray[n
     A ratio of two counters is rounded to six decimals, as the tables are made of such.
     """
     values = with_ratios(rows, cells)[metric].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return np.round(values, 6) if isinstance(METRICS[metric].per, str) else values
+    return np.round(values, 6) if METRICS[metric].per else values
 
 
 def interval_of_share(n_holds: int, n: int, level: float = 0.95) -> tuple[float, float]:

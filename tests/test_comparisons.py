@@ -21,8 +21,8 @@ from samples import (
 )
 from scipy import stats
 
-from mc.model import Cell
-from mc.statistics import COMPARISONS_SCHEMA, METRICS, compare
+from mc.model import METRICS, Cell
+from mc.statistics import COMPARISONS_SCHEMA, compare
 from mc.statistics.comparisons import UNLIKE
 
 

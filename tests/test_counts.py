@@ -24,12 +24,10 @@ from polars.testing import assert_frame_equal
 from samples import OUTAGE, cell_frame, claim, random_rows
 from scipy import stats
 
-from mc.model import Cell
+from mc.model import METRICS, Cell, Metric
 from mc.statistics import (
-    METRICS,
     ClaimCounts,
     Histogram,
-    Metric,
     MetricCounts,
     PairCounts,
     Stack,
@@ -44,7 +42,7 @@ from mc.statistics import (
 )
 from mc.statistics.comparisons import comparison, count_pairs
 from mc.statistics.counts import cubes, from_pairs, joint_sums, n_sums, pair_moments, skewness_of
-from mc.statistics.metrics import Numbers
+from mc.statistics.rows import Numbers
 from mc.statistics.summary import count_metric
 
 # what fits into few bits, what needs nearly all of them, and a small spread on a large number
@@ -279,21 +277,18 @@ def test_a_summary_of_the_counts_of_parts_is_that_of_all_rows(seed: int) -> None
     rows = whole(150, seed)
     stack, dealt = stack_of(rows), [stack_of(part) for part in parts(rows, seed)]
     assert 0 in [part.rows.height for part in dealt]
-    found = {}
-    for name, metric in METRICS.items():
+    found = []
+    for metric in METRICS.values():
         of_parts = joined_metrics([count_metric(part, metric) for part in dealt])
         of_all = count_metric(stack, metric)
         assert_same(of_parts.histogram, of_all.histogram)
         assert of_parts.traffic.tolist() == of_all.traffic.tolist()
         if of_all.ratio is not None and of_parts.ratio is not None:
             assert of_parts.ratio.tolist() == of_all.ratio.tolist()
-        found[name] = of_parts
-
-    def counted(metric: Metric) -> MetricCounts:
-        return found[metric.name]
-
+        found.append((metric, of_parts))
     cells = cell_frame(*KINDS)
-    assert_frame_equal(summary(cells, counted), summarise(rows, cells), check_exact=True)
+    got = summary(cells, np.full(len(KINDS), 150), found)
+    assert_frame_equal(got, summarise(rows, cells), check_exact=True)
 
 
 def columns_of(counted: PairCounts) -> dict[str, NDArray[Any]]:

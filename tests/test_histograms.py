@@ -23,9 +23,10 @@ import mc
 from mc import kernel, statistics, store
 from mc.cli import app
 from mc.experiment import Claim, cell_table, read
+from mc.model import METRICS
 from mc.runner import tabling, tallying, tasks
 from mc.runner.tallying import claim_key, claim_of
-from mc.statistics import METRICS, tallies
+from mc.statistics import tallies
 from mc.statistics.tallies import Tally
 from mc.store import FolderError
 

@@ -19,7 +19,7 @@ from scipy import stats
 
 from mc.model import (
     COUNTERS,
-    MEANINGS,
+    METRICS,
     PARAMETERS,
     RATIOS,
     Cell,
@@ -238,11 +238,11 @@ def test_values_are_brought_to_their_own_types() -> None:
 
 def test_every_parameter_and_every_metric_says_its_unit_and_meaning() -> None:
     assert all(parameter.unit and parameter.meaning for parameter in PARAMETERS.values())
-    assert all(meaning for _, meaning in MEANINGS.values())
-    got = [name for name, (unit, _) in MEANINGS.items() if not unit]
+    assert all(metric.meaning for metric in METRICS.values())
+    got = [name for name, metric in METRICS.items() if not metric.unit]
     expected = ["times_usual"]  # a pure number
     assert got == expected
-    assert {*COUNTERS, *RATIOS} == set(MEANINGS)
+    assert (*COUNTERS, *RATIOS) == tuple(METRICS)
 
 
 # Immutable, equal, named --------------------------------------------------------------------------

@@ -25,8 +25,9 @@ import mc
 from mc import store
 from mc.cli import app
 from mc.experiment import ExperimentError, Precision, cell_table, read
-from mc.model import COUNTERS
+from mc.model import COUNTERS, METRICS
 from mc.runner import stages, tasks
+from mc.statistics import with_ratios
 from mc.store import FolderError
 
 EXPERIMENT: Final = """
@@ -249,7 +250,9 @@ def test_what_is_rare_must_have_been_seen_three_hundred_times(
     assert got is expected
 
 
-@pytest.mark.parametrize("metric", sorted(stages.NONE_WITHOUT_RETRIES - {"wait_mean"}))
+@pytest.mark.parametrize(
+    "metric", [name for name in COUNTERS if METRICS[name].without_retries is not None]
+)
 def test_what_is_always_0_without_retries_is_known(tmp_path: Path, metric: str) -> None:
     precision = replace(ASKED, metrics=(metric,))
     rows = rows_with([0] * 100, metric)
@@ -268,11 +271,14 @@ def test_a_multiplier_of_1_is_as_rare_a_retry_as_none(
     assert is_precise(rows, table(tmp_path, "tries = [1]"), precision)
 
 
-def test_without_retries_it_is_always_0_indeed() -> None:
+def test_without_retries_a_metric_is_what_it_is_declared_to_be_and_the_others_vary() -> None:
     cell = mc.Cell(fault_rounds=100, tries=(1,), failure_rate=0.1, arrivals_per_second=700)
-    rows = mc.simulate([cell], replications=50, seed=1)
-    names = sorted(stages.NONE_WITHOUT_RETRIES - {"wait_mean"})
-    assert rows.select(names).sum().row(0) == (0,) * len(names)
+    rows = with_ratios(mc.simulate([cell], replications=50, seed=1), cell_frame(cell))
+    values = {name: rows[name].unique().to_list() for name in METRICS}
+    got = {name: one[0] if len(one) == 1 else None for name, one in values.items()}
+    expected = {name: metric.without_retries for name, metric in METRICS.items()}
+    expected |= {"in_flight": 0}  # no request is undecided at the end of a round
+    assert got == expected
 
 
 def test_an_undefined_metric_is_not_asked_for(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from mc.model import METRICS
+
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text("utf-8")
 FENCES: Final = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -112,6 +114,20 @@ def test_the_results_that_are_shown_are_those_of_the_command(home: Path, table: 
     got = pl.read_parquet(shown)
     expected = pl.read_parquet(home / "results" / "lesson" / f"{table}.parquet")
     assert_frame_equal(got, expected)
+
+
+def test_the_table_of_metrics_names_each_with_its_unit() -> None:
+    _, _, text = README.partition("| metric | unit | meaning |\n|---|---|---|\n")
+    got = []
+    for line in text.partition("\n\n")[0].split("\n"):
+        names, units, _ = (part.strip() for part in line.strip("|").split("|"))
+        listed = units.split(", ")
+        got += [
+            (name.strip("`"), listed.pop(0) if len(listed) > 1 else listed[0])
+            for name in names.split(", ")
+        ]
+    expected = [(name, metric.unit) for name, metric in METRICS.items()]
+    assert sorted(got) == sorted(expected)
 
 
 def test_the_pictures_of_the_readme_are_there() -> None:

@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 from reported import OUTAGE, VARIANTS, Page, contrast
 
 import mc
-from mc.model import MEANINGS, PARAMETERS
+from mc.model import METRICS, PARAMETERS
 from mc.reports import is_current
 from mc.reports.parts import inlined
 from mc.reports.style import SERIES, style
@@ -222,8 +222,8 @@ def test_a_precision_that_was_not_reached_is_told_below_the_title(
 def test_the_page_says_what_its_numbers_and_parameters_mean(page: Page) -> None:
     read = page.read[page.read.index("number unit meaning") :]
     for name in ("calls", "dropped", "peak"):
-        unit, meaning = MEANINGS[name]
-        assert f"{name} {unit} {meaning}" in read
+        metric = METRICS[name]
+        assert f"{name} {metric.unit} {metric.meaning}" in read
     assert "fault_rounds 60, 0 rounds" in read
     for name, parameter in PARAMETERS.items():
         assert f" {parameter.meaning} " in read[read.index(f" {name} ") :]

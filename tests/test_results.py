@@ -32,7 +32,7 @@ from polars.testing import assert_frame_equal
 import mc
 from mc import store
 from mc.experiment import read
-from mc.model import COUNTERS, MEANINGS, PARAMETERS, RATIOS
+from mc.model import COUNTERS, METRICS, PARAMETERS, RATIOS
 from mc.runner import tasks
 from mc.store import FolderError
 
@@ -365,7 +365,7 @@ def test_the_units_in_the_manifest_are_those_of_parameters_and_metrics(finished:
     expected = {name: parameter.unit for name, parameter in PARAMETERS.items()}
     assert got == expected
     got = {name: entry["unit"] for name, entry in manifest["metrics"].items()}
-    expected = {name: unit for name, (unit, _) in MEANINGS.items()}
+    expected = {name: metric.unit for name, metric in METRICS.items()}
     assert got == expected
     got = {name: columns["replications"][name]["unit"] for name in COUNTERS}
     assert got == {name: expected[name] for name in COUNTERS}

@@ -12,9 +12,9 @@ from polars.testing import assert_frame_equal
 from samples import OUTAGE, cell_frame, claim, line, random_rows, row_frame
 from scipy import stats
 
-from mc.model import COUNTERS, RATIOS, Cell
+import mc
+from mc.model import COUNTERS, METRICS, RATIOS, Cell, Metric, metrics_of
 from mc.statistics import (
-    METRICS,
     compare,
     format_estimate,
     judge,
@@ -31,6 +31,37 @@ def test_every_counter_and_ratio_is_a_metric_in_the_order_of_the_model() -> None
     expected = (*COUNTERS, *RATIOS)
     assert got == expected
     assert all(metric.meaning for metric in METRICS.values())
+
+
+def test_a_metric_that_no_cell_can_have_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = Metric("failed", "calls", "calls", exists=lambda cell: cell.failure_rate > 0)
+    monkeypatch.setitem(METRICS, "failed", failed)
+    assert tuple(metrics_of([Cell()])) == (*COUNTERS, *RATIOS)
+    assert tuple(metrics_of([Cell(), Cell(failure_rate=0.1)])) == (*COUNTERS, *RATIOS, "failed")
+
+
+def test_what_the_rows_have_no_counter_of_is_left_out_of_every_table() -> None:
+    rows, cells = random_rows(2, 50, seed=1), cell_frame(OUTAGE, OUTAGE)
+    fewer = rows.drop("window_calls", "successful")
+    gone = ("window_calls", "successful", "window_rate", "times_usual", "wait_mean")
+    for function in (summarise, compare):
+        got = function(fewer, cells)
+        expected = function(rows, cells).filter(~pl.col("metric").is_in(gone))
+        assert_frame_equal(got, expected)
+    assert with_ratios(fewer, cells).columns == [*fewer.columns, "multiplier"]
+
+
+def test_only_a_metric_declared_so_is_ever_undefined() -> None:
+    """An empty system, none at all after a fault, and one whose fault never ends."""
+    cells = [
+        Cell(rounds=20, arrivals_per_second=0, fault_start=2, fault_rounds=5),
+        Cell(rounds=20, arrivals_per_second=500, fault_start=2, fault_rounds=5, tries=(9,)),
+        Cell(rounds=20),
+    ]
+    rows = with_ratios(mc.simulate(cells, replications=20, seed=1), cell_frame(*cells))
+    got = {name for name in METRICS if rows[name].null_count()}
+    expected = {name for name, metric in METRICS.items() if metric.nullable}
+    assert got == expected
 
 
 def test_ratios_are_computed_from_the_counters_and_the_cell() -> None:
@@ -85,7 +116,7 @@ def test_numbers_over_their_divisor_equal_the_columns_they_stand_for() -> None:
     for metric in METRICS.values():
         taken = stack.numbers(metric)
         expected = computed[metric.name].to_numpy().reshape(2, 500)
-        if isinstance(metric.per, str):
+        if metric.per:
             expected = np.round(expected, 6)
         assert taken.known.all()
         assert np.array_equal(taken.values, expected), metric.name

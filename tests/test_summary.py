@@ -27,7 +27,8 @@ from samples import (
 from scipy import stats
 
 from mc.experiment import Published
-from mc.statistics import METRICS, SUMMARY_SCHEMA, intervals, summarise, to_fixed
+from mc.model import METRICS
+from mc.statistics import SUMMARY_SCHEMA, intervals, summarise, to_fixed
 from mc.statistics.summary import place
 
 QUANTILES: Final = {"p05": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}

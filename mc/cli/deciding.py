@@ -14,7 +14,6 @@ from rich.text import Text
 
 from mc.cli.common import Folder, faults, tell, to_stdout
 from mc.cli.formats import Format, one_of, print_frame
-from mc.cli.printing import HEADLINE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,8 +72,9 @@ def compare(
     """
     with faults():
         from mc import decisions
+        from mc.model import HEADLINE
 
-        wanted = () if metric == ["all"] else metric or tuple(HEADLINE)
+        wanted = () if metric == ["all"] else metric or HEADLINE
         found = decisions.compare(folder, left, right, wanted, where or ())
         _print(found, form, _compare_lines)
 

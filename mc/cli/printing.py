@@ -17,34 +17,12 @@ from mc.cli.claiming import claim_row, claimed, claims_table, has_lesson
 from mc.cli.common import print_text, to_stdout
 from mc.cli.formats import escaped, markdown_table, print_table
 from mc.cli.words import some
+from mc.model import HEADLINE, METRICS, RECOVERY
 
 if TYPE_CHECKING:
     import polars as pl
 
     from mc.store import Results
-
-HEADLINE: Final[dict[str, tuple[str, int]]] = {
-    "calls": ("calls", 0),
-    "multiplier": ("multi-\nplier", 2),
-    "peak": ("peak", 0),
-    "successful": ("success-\nful", 0),
-    "dropped": ("dropped", 0),
-    "window_rate": ("window\nrate", 2),
-    "times_usual": ("times\nusual", 1),
-}
-"""Metrics of the table that a run prints, in the lesson's order: the head of the column, and the
-decimals of the value in a single replication."""
-
-RECOVERY: Final[dict[str, tuple[str, int]]] = {
-    "wait_mean": ("mean\nwait", 2),
-    "wait_max": ("longest\nwait", 0),
-    "late": ("late", 0),
-    "second_peak": ("second\npeak", 0),
-    "drain": ("drain", 0),
-}
-"""Metrics of the second table: what the callers wait, and what follows the fault."""
-
-HEADS: Final = HEADLINE | RECOVERY
 
 CELLS_SHOWN: Final = 40
 """Cells whose tables are printed unasked; a sweep is read from its files."""
@@ -268,7 +246,7 @@ def _markdown_lines(results: Results, everything: bool) -> Iterator[str]:
 
 def _head(metric: str) -> str:
     """The head of a column in one line."""
-    return HEADS[metric][0].replace("-\n", "").replace("\n", " ")
+    return METRICS[metric].heading.replace("-\n", "").replace("\n", " ")
 
 
 def _markdown_rows(
@@ -361,11 +339,11 @@ def _single_table(cells: Mapping[str, dict[str, Any]], metrics: Sequence[str]) -
     table.add_column("policy", overflow="fold")
     table.add_column("max at-\ntempts", justify="right")
     for metric in metrics:
-        table.add_column(HEADS[metric][0], justify="right", no_wrap=True)
+        table.add_column(METRICS[metric].heading, justify="right", no_wrap=True)
     for name, cell in cells.items():
         values, published = (
             [
-                none if e[key] is None else to_fixed(e[key], HEADS[e["metric"]][1])
+                none if e[key] is None else to_fixed(e[key], METRICS[e["metric"]].decimals)
                 for e in (cell[metric] for metric in metrics)
             ]
             for key, none in (("mean", MISSING), ("published", ""))
@@ -425,7 +403,7 @@ def _mean_lines(
         blocks[f"{name} (max_attempts {cell['max_attempts']}{cell['n_shown']})"] = lines
     widths = [
         max(
-            *(len(line) for line in HEADS[metric][0].split("\n")),
+            *(len(line) for line in METRICS[metric].heading.split("\n")),
             *(len(line[i]) for lines in blocks.values() for line in lines.values()),
         )
         for i, metric in enumerate(metrics)
@@ -435,7 +413,7 @@ def _mean_lines(
         columns = (f"{entry:>{width}}" for entry, width in zip(entries, widths, strict=True))
         return _unbroken(f"  {label:<10}  " + "  ".join(columns), style)
 
-    heads = [("\n" + HEADS[metric][0]).split("\n")[-2:] for metric in metrics]
+    heads = [("\n" + METRICS[metric].heading).split("\n")[-2:] for metric in metrics]
     for i in range(2):
         yield line("", [head[i] for head in heads])
     for title, lines in blocks.items():

@@ -10,7 +10,7 @@ import polars as pl
 
 from mc.experiment.tables import same_values
 from mc.experiment.words import SHOWN, hint, quote, tries_text, value_text
-from mc.statistics import METRICS, Metric
+from mc.model import METRICS, Metric
 from mc.store import FolderError, Results, axis_names
 
 

@@ -17,7 +17,7 @@ from mc.decisions.choosing import (
     where_all,
 )
 from mc.experiment.words import listed, quote
-from mc.statistics import METRICS
+from mc.model import METRICS
 from mc.store import FolderError, Results
 
 

@@ -23,7 +23,8 @@ from mc.decisions.choosing import (
     where_all,
 )
 from mc.experiment.words import hint, listed, quote
-from mc.statistics import Metric, Stack
+from mc.model import Metric
+from mc.statistics import Stack
 from mc.statistics.best import (
     NO,
     Constraint,
@@ -33,7 +34,7 @@ from mc.statistics.best import (
     find_best,
     find_frontier,
 )
-from mc.statistics.metrics import Numbers
+from mc.statistics.rows import Numbers
 from mc.store import Results
 
 MIN_REPLICATIONS: Final = 30

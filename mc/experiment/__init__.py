@@ -78,7 +78,7 @@ from mc.experiment.result import (
     renumber,
 )
 from mc.experiment.schema import json_schema
-from mc.experiment.tables import MAX_REPLICATIONS, METRICS, SEEDS, Generator, Relation
+from mc.experiment.tables import MAX_REPLICATIONS, SEEDS, Generator, Relation
 from mc.experiment.template import SCHEMA_FILE, template
 
 __all__ = [
@@ -87,7 +87,6 @@ __all__ = [
     "MAX",
     "MAX_CELLS",
     "MAX_REPLICATIONS",
-    "METRICS",
     "PRECISION",
     "SCHEMA_FILE",
     "SEEDS",

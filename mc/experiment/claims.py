@@ -12,7 +12,6 @@ from mc.experiment.result import Claim, Published
 from mc.experiment.tables import (
     FAULTY,
     LARGEST,
-    METRICS,
     ClaimKeys,
     PublishedKeys,
     Relation,
@@ -32,7 +31,7 @@ from mc.experiment.words import (
     value_text,
     values_text,
 )
-from mc.model import check_parameter
+from mc.model import METRICS, check_parameter
 
 
 @dataclass(frozen=True)

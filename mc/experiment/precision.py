@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mc.experiment.tables import METRICS, PrecisionKeys, check_names, keys, refuse_others
+from mc.experiment.tables import PrecisionKeys, check_names, keys, refuse_others
 from mc.experiment.words import add
+from mc.model import METRICS
 
 
 @dataclass(frozen=True)

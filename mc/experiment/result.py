@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc.experiment.precision import Precision
 from mc.experiment.tables import Generator, Keep, Relation
-from mc.model import PARAMETERS, Cell
+from mc.model import PARAMETERS, Cell, Column, ColumnType, schema_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -268,27 +268,44 @@ class Stop:
     by: str
 
 
-CELL_COLUMNS: Final[dict[str, tuple[str, str]]] = (
+_TYPES: Final[dict[str, ColumnType]] = {
+    "int": "int32",
+    "float": "float",
+    "budget": "float",
+    "tries": "text",
+}
+
+CELL_COLUMNS: Final[dict[str, Column]] = (
     {
-        "cell": ("", "number of the cell"),
-        "scenario": ("", "name of the scenario"),
-        "policy": ("", "name of the policy"),
+        "cell": Column("int32", "", "number of the cell"),
+        "scenario": Column("text", "", "name of the scenario"),
+        "policy": Column("text", "", "name of the policy"),
     }
-    | {name: (parameter.unit, parameter.meaning) for name, parameter in PARAMETERS.items()}
     | {
-        "max_attempts": ("attempts", "most attempts of one request: the product of tries"),
-        "longest_wait": ("rounds", "most rounds between an arrival and its last attempt"),
-        "baseline": ("", "number of the cell it is compared with"),
-        "identity": ("", "hash of the parameters"),
-        "replications": ("replications", "how many the cell has; NULL until that is known"),
-        "stopped_by": (
+        name: Column(_TYPES[parameter.kind], parameter.unit, parameter.meaning)
+        for name, parameter in PARAMETERS.items()
+    }
+    | {
+        "max_attempts": Column(
+            "int32", "attempts", "most attempts of one request: the product of tries"
+        ),
+        "longest_wait": Column(
+            "int64", "rounds", "most rounds between an arrival and its last attempt"
+        ),
+        "baseline": Column("int32", "", "number of the cell it is compared with"),
+        "identity": Column("text", "", "hash of the parameters"),
+        "replications": Column(
+            "int64", "replications", "how many the cell has; NULL until that is known"
+        ),
+        "stopped_by": Column(
+            "text",
             "",
             f"why there are no more: {FIXED} (as many were asked for), {PRECISION} (it is known "
             f"as precisely as asked) or {MAX} (it is not, but there may be no more)",
         ),
     }
 )
-"""Unit and meaning of the columns of `cell_table`."""
+"""The columns of `cell_table`, in their order."""
 
 
 def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) -> pl.DataFrame:
@@ -310,33 +327,27 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
     """
     import polars as pl
 
-    types = {"int": pl.Int32, "float": pl.Float64, "budget": pl.Float64, "tries": pl.String}
     points = experiment.points
     cells = [point.parameters for point in points]
     if experiment.precision is None:
         stops = {point.cell: Stop(experiment.replications, FIXED) for point in points}
     stopped = [(stops or {}).get(point.cell) for point in points]
-    columns = [
-        pl.Series("cell", [point.cell for point in points], pl.Int32),
-        pl.Series("scenario", [point.scenario for point in points], pl.String),
-        pl.Series("policy", [point.policy for point in points], pl.String),
-    ]
-    for name, parameter in PARAMETERS.items():
-        values = [getattr(cell, name) for cell in cells]
-        if parameter.kind == "tries":
-            values = ["x".join(map(str, tries)) for tries in values]
-        columns.append(pl.Series(name, values, types[parameter.kind]))
-    return pl.DataFrame(
-        [
-            *columns,
-            pl.Series("max_attempts", [cell.max_attempts for cell in cells], pl.Int32),
-            pl.Series("longest_wait", [cell.longest_wait for cell in cells], pl.Int64),
-            pl.Series("baseline", experiment.baselines, pl.Int32),
-            pl.Series("identity", [cell.identity for cell in cells], pl.String),
-            pl.Series("replications", [stop and stop.n for stop in stopped], pl.Int64),
-            pl.Series("stopped_by", [stop and stop.by for stop in stopped], pl.String),
-        ]
-    )
+    columns: dict[str, Sequence[Any]] = {
+        "cell": [point.cell for point in points],
+        "scenario": [point.scenario for point in points],
+        "policy": [point.policy for point in points],
+    }
+    columns |= {name: [getattr(cell, name) for cell in cells] for name in PARAMETERS}
+    columns |= {
+        "tries": ["x".join(map(str, cell.tries)) for cell in cells],
+        "max_attempts": [cell.max_attempts for cell in cells],
+        "longest_wait": [cell.longest_wait for cell in cells],
+        "baseline": experiment.baselines,
+        "identity": [cell.identity for cell in cells],
+        "replications": [stop and stop.n for stop in stopped],
+        "stopped_by": [stop and stop.by for stop in stopped],
+    }
+    return pl.DataFrame(columns, schema_of(CELL_COLUMNS))
 
 
 def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:

@@ -6,7 +6,6 @@ import math
 from typing import Any, Final
 
 from mc.experiment.tables import (
-    METRICS,
     Bounds,
     ClaimKeys,
     DesignKeys,
@@ -18,7 +17,7 @@ from mc.experiment.tables import (
     Span,
     Table,
 )
-from mc.model import MEANINGS, PARAMETERS, Parameter
+from mc.model import METRICS, PARAMETERS, Parameter
 
 Schema = dict[str, Any]
 
@@ -119,7 +118,9 @@ def _exclude() -> Schema:
 
 
 def _published(parameters: Schema) -> Schema:
-    figures = {metric: {"type": "number", "description": MEANINGS[metric][1]} for metric in METRICS}
+    figures = {
+        name: {"type": "number", "description": metric.meaning} for name, metric in METRICS.items()
+    }
     return _table(PublishedKeys, figures, at=parameters)
 
 

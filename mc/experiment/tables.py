@@ -10,16 +10,13 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mc.experiment.words import add, hint, quote, show, value_text
-from mc.model import COUNTERS, PARAMETERS, RATIOS, check_parameter
+from mc.model import PARAMETERS, check_parameter
 
 Generator = Literal["philox", "lesson"]
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Scale = Literal["linear", "log"]
 Keep = Literal["rows", "histograms"]
 DesignKind = Literal["latin-hypercube", "sobol"]
-
-METRICS: Final = COUNTERS + RATIOS
-"""What a claim or a published figure may be about."""
 
 SEEDS: Final[dict[Generator, tuple[int, int]]] = {
     "philox": (0, 2**64 - 1),

@@ -1,7 +1,7 @@
 """One grid point of the experiment, what it is simulated from, and what it is measured by.
 
 A `Cell` holds the parameters of one grid point, `tables` makes what the kernel reads of them,
-`MEANINGS` says which numbers a replication has.
+`METRICS` declares the numbers of a replication, a `Column` one column of a results table.
 """
 
 from mc.model.cell import (
@@ -16,24 +16,42 @@ from mc.model.cell import (
     check_parameter,
     check_together,
 )
+from mc.model.columns import Column, ColumnType, schema_of
 from mc.model.kernel_tables import arrival_thresholds, table_bytes, tables, traffic_key
-from mc.model.metrics import COUNTERS, MEANINGS, RATIOS
+from mc.model.metrics import (
+    COUNTERS,
+    HEADLINE,
+    METRICS,
+    RATIOS,
+    RECOVERY,
+    Metric,
+    PerCell,
+    metrics_of,
+)
 
 __all__ = [
     "COUNTERS",
+    "HEADLINE",
     "MAX_ATTEMPTS",
     "MAX_CALLS",
     "MAX_RATE",
     "MAX_REQUESTS",
-    "MEANINGS",
+    "METRICS",
     "PARAMETERS",
     "RATIOS",
+    "RECOVERY",
     "Cell",
+    "Column",
+    "ColumnType",
     "Generator",
+    "Metric",
     "Parameter",
+    "PerCell",
     "arrival_thresholds",
     "check_parameter",
     "check_together",
+    "metrics_of",
+    "schema_of",
     "table_bytes",
     "tables",
     "traffic_key",

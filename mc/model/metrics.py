@@ -1,34 +1,190 @@
-"""Every number of a replication: name, unit, meaning."""
+"""Every number of a replication, declared once.
+
+All that depends on a metric is read off its declaration: columns and manifest of the results
+folder, the ratios, the tables of the terminal and of the page, the stopping rule. A new counter
+is an entry here and its place in the kernel.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
 
-MEANINGS: Final[dict[str, tuple[str, str]]] = {  # unit ("" for a pure number) and meaning
-    "requests": ("requests", "requests that arrived"),
-    "window_requests": ("requests", "requests that arrived inside the fault window"),
-    "calls": ("calls", "calls made, first attempts and retries"),
-    "primary": ("calls", "first attempts"),
-    "retries": ("calls", "all other attempts"),
-    "successful": ("requests", "requests with a call that succeeded"),
-    "dropped": ("requests", "requests given up"),
-    "in_flight": ("requests", "requests undecided when the run ended"),
-    "peak": ("calls/round", "most calls in one round"),
-    "window_calls": ("calls", "calls inside the fault window"),
-    "second_peak": ("calls/round", "most calls in one round after the fault window"),
-    "wait_total": ("rounds", "waits from arrival to success, summed over requests"),
-    "wait_max": ("rounds", "longest wait from arrival to success"),
-    "late": ("requests", "successes that waited more than `threshold` rounds"),
-    "drain": ("rounds", "from the end of the fault window until no retry was pending"),
-    "multiplier": ("calls/request", "calls per request"),
-    "window_rate": ("calls/round", "calls per round of the fault window"),
-    "times_usual": ("", "calls per round of the fault window, over the arrivals per round"),
-    "wait_mean": ("rounds", "wait from arrival to success, per successful request"),
-}
-"""Every number of a replication: the counters in the kernel's order, then the ratios."""
+from mc.model.cell import Cell
 
-RATIOS: Final = ("multiplier", "window_rate", "times_usual", "wait_mean")
-"""What is computed from the counters, never stored in their place."""
+PerCell = Literal["window_rounds", "window_arrivals"]
+"""What a counter can be divided by that is constant in a cell: the rounds of the fault window that
+lie inside the run; the requests that arrive in these on average."""
 
-COUNTERS: Final = tuple(name for name in MEANINGS if name not in RATIOS)
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a replication: a counter, or a ratio with a counter above the line.
+
+    Attributes
+    ----------
+    name, unit, meaning : str
+        As columns, manifest and help give them; the unit of a pure number is empty.
+    counter : str
+        Of a ratio its numerator; a counter itself.
+    per : str or None
+        Denominator of a ratio of two counters.
+    per_cell : PerCell or None
+        Denominator of a ratio that is constant in a cell.
+    nullable : bool
+        Whether it may be undefined in a replication: NULL.
+    without_retries : int or None
+        What it is, if defined, wherever a request has a single attempt; None where that varies.
+    heading : str
+        Head of its column on the terminal; the name if not given.
+    decimals : int
+        Digits after the point of its value in a single replication, on the terminal.
+    label : str
+        What a sentence or an axis calls it; the name if not given.
+    exists : callable or None
+        Whether a cell, by its parameters, can have more of it than 0; None if every cell can.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    counter: str = ""
+    per: str | None = None
+    per_cell: PerCell | None = None
+    nullable: bool = False
+    without_retries: int | None = None
+    heading: str = ""
+    decimals: int = 0
+    label: str = ""
+    exists: Callable[[Cell], bool] | None = None
+
+    def __post_init__(self) -> None:
+        plain = self.name.replace("_", " ")
+        for field, default in (("counter", self.name), ("heading", plain), ("label", plain)):
+            object.__setattr__(self, field, getattr(self, field) or default)
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether it is computed from counters, and never stored in their place."""
+        return self.counter != self.name
+
+
+_COUNTERS: Final = (  # in the kernel's order
+    Metric("requests", "requests", "requests that arrived"),
+    Metric("window_requests", "requests", "requests that arrived inside the fault window"),
+    Metric("calls", "calls", "calls made, first attempts and retries"),
+    Metric("primary", "calls", "first attempts"),
+    Metric("retries", "calls", "all other attempts", without_retries=0),
+    Metric(
+        "successful", "requests", "requests with a call that succeeded", heading="success-\nful"
+    ),
+    Metric("dropped", "requests", "requests given up"),
+    Metric("in_flight", "requests", "requests undecided when the run ended"),
+    Metric("peak", "calls/round", "most calls in one round"),
+    Metric("window_calls", "calls", "calls inside the fault window"),
+    Metric(
+        "second_peak",
+        "calls/round",
+        "most calls in one round after the fault window",
+        nullable=True,
+        heading="second\npeak",
+    ),
+    Metric(
+        "wait_total",
+        "rounds",
+        "waits from arrival to success, summed over requests",
+        without_retries=0,
+    ),
+    Metric(
+        "wait_max",
+        "rounds",
+        "longest wait from arrival to success",
+        without_retries=0,
+        heading="longest\nwait",
+    ),
+    Metric(
+        "late", "requests", "successes that waited more than `threshold` rounds", without_retries=0
+    ),
+    Metric(
+        "drain",
+        "rounds",
+        "from the end of the fault window until no retry was pending",
+        nullable=True,
+        without_retries=0,
+    ),
+)
+
+_RATIOS: Final = (
+    Metric(
+        "multiplier",
+        "calls/request",
+        "calls per request",
+        counter="calls",
+        per="requests",
+        nullable=True,
+        without_retries=1,
+        heading="multi-\nplier",
+        decimals=2,
+    ),
+    Metric(
+        "window_rate",
+        "calls/round",
+        "calls per round of the fault window",
+        counter="window_calls",
+        per_cell="window_rounds",
+        nullable=True,
+        heading="window\nrate",
+        decimals=2,
+    ),
+    Metric(
+        "times_usual",
+        "",
+        "calls per round of the fault window, over the arrivals per round",
+        counter="window_calls",
+        per_cell="window_arrivals",
+        nullable=True,
+        heading="times\nusual",
+        decimals=1,
+        label="times the usual rate",
+    ),
+    Metric(
+        "wait_mean",
+        "rounds",
+        "wait from arrival to success, per successful request",
+        counter="wait_total",
+        per="successful",
+        nullable=True,
+        without_retries=0,
+        heading="mean\nwait",
+        decimals=2,
+    ),
+)
+
+METRICS: Final = {metric.name: metric for metric in (*_COUNTERS, *_RATIOS)}
+"""Every number that is summarised, compared and put to claims: the counters, then the ratios."""
+
+COUNTERS: Final = tuple(metric.name for metric in _COUNTERS)
 """What is counted in a replication, in the kernel's order."""
+
+RATIOS: Final = tuple(metric.name for metric in _RATIOS)
+"""What is computed from the counters."""
+
+HEADLINE: Final = (
+    *("calls", "multiplier", "peak", "successful", "dropped"),
+    *("window_rate", "times_usual"),
+)
+"""Columns of the first table that a run prints, and of the page, in the lesson's order."""
+
+RECOVERY: Final = ("wait_mean", "wait_max", "late", "second_peak", "drain")
+"""Columns of the second table: how long the callers wait, and what follows the fault."""
+
+
+def metrics_of(cells: Iterable[Cell]) -> dict[str, Metric]:
+    """Those of `METRICS` that exist in one of the cells or more, in the same order."""
+    listed = list(cells)
+    return {
+        name: metric
+        for name, metric in METRICS.items()
+        if metric.exists is None or any(map(metric.exists, listed))
+    }

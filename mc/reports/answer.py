@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import MAX
-from mc.model import MEANINGS
+from mc.model import METRICS
 from mc.reports.style import short
 from mc.reports.tables import Table, frontier
 from mc.reports.view import NAMES, View
@@ -197,7 +197,7 @@ def _sweep(view: View, scenario: str) -> Paragraph:
 
 
 def _estimate(view: View, cell: int, metric: str) -> tuple[float | None, float | None, str]:
-    return view.mean(cell, metric), view.half_width(cell, metric), MEANINGS[metric][0]
+    return view.mean(cell, metric), view.half_width(cell, metric), METRICS[metric].unit
 
 
 def _extremes(
@@ -255,7 +255,7 @@ def _against_baseline(view: View, cells: Sequence[int], metric: str) -> str:
         return ""
     line = compared.sort(pl.col("mean_difference").abs(), "cell", descending=[True, False])
     most = line.row(0, named=True)
-    difference = with_error(most["mean_difference"], half_width(most), MEANINGS[metric][0])
+    difference = with_error(most["mean_difference"], half_width(most), METRICS[metric].unit)
     more = "more" if most["mean_difference"] >= 0 else "less"
     share = most["share_greater"] if more == "more" else most["share_less"]
     labels = [view.lines[most[name]]["label"] for name in ("cell", "baseline")]

@@ -9,10 +9,11 @@ import polars as pl
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from mc.model import HEADLINE, METRICS
 from mc.reports.style import INK, SERIES, WIDTH, hide_unused, new_figure, plain_numbers, wrapped
-from mc.reports.view import HEADLINE, MOST_SCENARIOS, View, metric_title
-from mc.statistics import METRICS, with_ratios
-from mc.statistics.metrics import divisors_of
+from mc.reports.view import MOST_SCENARIOS, View, metric_title
+from mc.statistics import with_ratios
+from mc.statistics.rows import divisors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import Colormap, Normalize, to_rgb
 
-from mc.model import MEANINGS
+from mc.model import METRICS
 from mc.reports.style import (
     ON_DARK,
     ON_LIGHT,
@@ -112,7 +112,7 @@ def heat_note(view: View, scenario: str, metric: str) -> str:
     constant = _constant(view, scenario, metric)
     for policy, cells in constant.items():
         same = with_error(
-            view.mean(cells[0], metric), view.half_width(cells[0], metric), MEANINGS[metric][0]
+            view.mean(cells[0], metric), view.half_width(cells[0], metric), METRICS[metric].unit
         )
         note += f"“{policy}” has {same} in {'all of its ' * (len(cells) > 1)}"
         note += f"{count(len(cells), 'cell')} and no map. "

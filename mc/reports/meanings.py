@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from mc.experiment import CELL_COLUMNS
-from mc.model import MEANINGS, PARAMETERS
+from mc.model import HEADLINE, METRICS, PARAMETERS
 from mc.reports.tables import Field, Table
-from mc.reports.view import HEADLINE, NAMES, View, value_text
+from mc.reports.view import NAMES, View, value_text
 from mc.reports.words import precision_words
 from mc.store import axis_names
 
@@ -23,13 +23,13 @@ def meanings(view: View) -> Table:
     of_claims = results.claims["link_metric"].to_list()
     published = results.summary.drop_nulls("published")["metric"].to_list()
     lines = [
-        (Field(NAMES.get(metric, metric)), Field(unit or "1"), Field(meaning))
-        for metric, (unit, meaning) in MEANINGS.items()
-        if metric in {*shown, *of_claims, *published}
+        (Field(NAMES.get(name, name)), Field(metric.unit or "1"), Field(metric.meaning))
+        for name, metric in METRICS.items()
+        if name in {*shown, *of_claims, *published}
     ]
-    unit, meaning = CELL_COLUMNS["max_attempts"]
+    attempts = CELL_COLUMNS["max_attempts"]
     lines += [
-        (Field("max_attempts"), Field(unit), Field(meaning)),
+        (Field("max_attempts"), Field(attempts.unit), Field(attempts.meaning)),
         (
             Field("replications"),
             Field("1"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from mc.model import MEANINGS
+from mc.model import METRICS
 from mc.reports.distributions import counted, draw_distributions, histograms
 from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.frontier import draw_frontier
@@ -201,8 +201,9 @@ def _range(view: View, scenario: str, metric: str) -> str:
     """Smallest and largest mean, in words."""
     known = [c for c in view.in_scenario(scenario) if view.mean(c, metric) is not None]
     ordered = sorted(known, key=lambda cell: view.mean(cell, metric) or 0.0)
+    unit = METRICS[metric].unit
     low, high = (
-        f"{with_error(view.mean(c, metric), view.half_width(c, metric), MEANINGS[metric][0])} with "
+        f"{with_error(view.mean(c, metric), view.half_width(c, metric), unit)} with "
         f"{view.lines[c]['label']}"
         for c in (ordered[0], ordered[-1])
     )

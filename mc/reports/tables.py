@@ -9,7 +9,8 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import MAX
-from mc.reports.view import HEADLINE, View, metric_title
+from mc.model import HEADLINE
+from mc.reports.view import View, metric_title
 from mc.reports.words import link, percent, with_error
 from mc.statistics import half_width
 

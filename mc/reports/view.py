@@ -14,28 +14,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import experiment as experiments
-from mc.model import MEANINGS, Cell
+from mc.model import HEADLINE, METRICS, Cell
 from mc.runner import indices_of
 from mc.statistics import half_width
 from mc.store import Results
 
 _T = TypeVar("_T")
 
-HEADLINE: Final = (
-    *("calls", "multiplier", "peak", "successful", "dropped"),
-    *("window_rate", "times_usual"),
-)
-"""The numbers of a replication that are shown, in the lesson's order."""
-
-NAMES: Final = {
-    "calls": "calls",
-    "multiplier": "multiplier",
-    "peak": "peak",
-    "successful": "successful",
-    "dropped": "dropped",
-    "window_rate": "window rate",
-    "times_usual": "times the usual rate",
-}
+NAMES: Final = {name: METRICS[name].label for name in HEADLINE}
+"""What the numbers that are shown are called."""
 
 MOST_SCENARIOS: Final = 4
 MOST_CELLS: Final = 6
@@ -78,14 +65,13 @@ class Axis:
 
 def parameter_title(name: str) -> str:
     """Name and unit of a parameter."""
-    unit = experiments.CELL_COLUMNS[name][0]
+    unit = experiments.CELL_COLUMNS[name].unit
     return f"{name} ({unit})" if unit else name
 
 
 def metric_title(metric: str) -> str:
     """Name and unit of a metric."""
-    unit = MEANINGS[metric][0]
-    name = NAMES.get(metric, metric.replace("_", " "))
+    name, unit = METRICS[metric].label, METRICS[metric].unit
     return name if unit in ("", name) else f"{name} ({unit})"
 
 

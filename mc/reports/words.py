@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mc.model import MEANINGS
+from mc.model import METRICS
 from mc.reports.style import short
 from mc.reports.view import View
 from mc.statistics import format_estimate, half_width
@@ -55,7 +55,7 @@ def link(view: View, line: dict[str, Any]) -> tuple[str, str]:
     -------
     names, difference : str
     """
-    unit = MEANINGS[line["link_metric"]][0]
+    unit = METRICS[line["link_metric"]].unit
     mean, error = line["mean_difference"], half_width(line)
     if not is_against_number(view, line) or mean is None:
         return f"{line['left']} − {line['right']}", told(mean, error, unit)

@@ -12,6 +12,7 @@ from typing import Any
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
+from mc.model import Column
 from mc.runner.again import cell_names, continued, is_finished
 from mc.runner.cluster import Cluster, connected
 from mc.runner.growing import Job, fill, grow, put_aside
@@ -279,8 +280,8 @@ def _new_manifest(experiment: Experiment) -> dict[str, Any]:
     return store.new_manifest(experiment, cell_names(experiment.points), _columns())
 
 
-def _columns() -> dict[str, dict[str, tuple[str, str]]]:
-    """For each table the unit and the meaning of its columns."""
+def _columns() -> dict[str, dict[str, Column]]:
+    """The columns of each table."""
     from mc import statistics  # scipy takes half a second
     from mc.statistics.tallies import HISTOGRAMS_COLUMNS
 

@@ -17,11 +17,11 @@ from typing import Any, Final
 import polars as pl
 
 from mc import store
-from mc.model import Cell
+from mc.model import METRICS, Cell
 from mc.runner.making import kernel_input
 from mc.runner.tallying import Tallying, TallyTask, claim_of
 from mc.runner.tasks import work_through
-from mc.statistics import METRICS, tallies
+from mc.statistics import tallies
 from mc.statistics.tallies import HISTOGRAMS_SCHEMA, SUMS, Tally
 from mc.store import Shard
 

@@ -11,31 +11,25 @@ look at every replication would not: it ends where the spread is small by luck.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from mc import statistics
 from mc.experiment import Precision
+from mc.model import METRICS
 from mc.statistics import Histogram, intervals
+from mc.statistics.rows import RATIO_STEPS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NONE_WITHOUT_RETRIES: Final = frozenset(
-    {"retries", "wait_total", "wait_max", "wait_mean", "late", "drain"}
-)
-"""Always 0 where a request has a single attempt: there is nothing rare to wait for."""
-
-LEAST: Final = {"multiplier": statistics.metrics.RATIO_STEPS}
-"""What a metric always is without retries, if that is not 0: one call a request."""
-
 
 def columns(precision: Precision) -> list[str]:
     """Columns of the rows that `precise_cells` needs."""
-    metrics = [statistics.METRICS[name] for name in precision.metrics]
-    names = [name for m in metrics for name in (m.counter, m.per) if isinstance(name, str)]
+    metrics = [METRICS[name] for name in precision.metrics]
+    names = [name for m in metrics for name in (m.counter, m.per) if name]
     return ["cell", "replication", *dict.fromkeys(names)]
 
 
@@ -62,8 +56,7 @@ def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision)
     found: set[int] = set()
     for stack in statistics.stacks(rows, cells):
         counted = {
-            name: statistics.histogram(stack.numbers(statistics.METRICS[name]))
-            for name in precision.metrics
+            name: statistics.histogram(stack.numbers(METRICS[name])) for name in precision.metrics
         }
         found |= are_precise(counted, stack.cells, precision)
     return found
@@ -91,9 +84,9 @@ def are_precise(
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
     for name in precision.metrics:
-        least = LEAST.get(name, 0)
-        without = once & (name in NONE_WITHOUT_RETRIES | LEAST.keys())
-        known &= _is_known(counted[name], precision, least) | without
+        without = METRICS[name].without_retries
+        least = (without or 0) * (RATIO_STEPS if METRICS[name].per else 1)
+        known &= _is_known(counted[name], precision, least) | (once & (without is not None))
     return set(cells["cell"].to_numpy()[known].tolist())
 
 

@@ -24,7 +24,7 @@ import polars as pl
 from mc import kernel, model
 from mc.experiment import SEEDS
 from mc.kernel import CellTables
-from mc.model import COUNTERS, MEANINGS, Cell, Generator
+from mc.model import COUNTERS, METRICS, Cell, Column, Generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -546,12 +546,14 @@ def _replications(replications: int | Sequence[int] | None) -> Sequence[int]:
     return listed
 
 
-ROW_COLUMNS: Final[dict[str, tuple[str, str]]] = {
-    "cell": ("", "number of the cell"),
-    "replication": ("", "number of the replication: the same traffic and luck in every cell"),
-    "seed": ("", "seed of the replication, with the lesson's generator only"),
-} | {name: MEANINGS[name] for name in COUNTERS}
-"""Unit and meaning of the columns of `frame`."""
+ROW_COLUMNS: Final[dict[str, Column]] = {
+    "cell": Column("int32", "", "number of the cell"),
+    "replication": Column(
+        "int64", "", "number of the replication: the same traffic and luck in every cell"
+    ),
+    "seed": Column("int64", "", "seed of the replication, with the lesson's generator only"),
+} | {name: Column("int64", METRICS[name].unit, METRICS[name].meaning) for name in COUNTERS}
+"""The columns of `frame`, in their order."""
 
 
 def frame(
@@ -581,7 +583,7 @@ def frame(
     for name, values in zip(COUNTERS, counters, strict=True):
         # 64 bits on disk cost nothing, and polars sums 32 in 32: totals would be silently wrong
         series = pl.Series(np.ascontiguousarray(values))
-        if name in ("second_peak", "drain"):
+        if METRICS[name].nullable:
             series = series.set(series == kernel.UNDEFINED, None)
         columns[name] = series
     return pl.DataFrame(columns)

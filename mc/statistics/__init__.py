@@ -1,17 +1,18 @@
 """From rows to estimates, intervals, comparisons and verdicts: pure functions.
 
-A row is one replication of one cell: `cell`, `replication`, then the counters. `METRICS` says
-what can be estimated from it. Rows become counts (histograms of whole numbers, and sums of
+A row is one replication of one cell: `cell`, `replication`, then the counters. `model.METRICS`
+says what can be estimated from it. Rows become counts (histograms of whole numbers, and sums of
 their products), counts become tables. So every result depends on the set of rows alone, never on
 their order, and is the same where only the counts were kept.
 
-    metrics      what can be estimated from a row
+    rows         the numbers of each metric in the rows of many cells
     counts       histograms and sums: exact, and may be added
     intervals, control, best
                  the formulas
     summary, comparisons, claims
                  the tables
-    printing     no more digits than the error supports
+    estimates    what the tables have in common
+    digits       no more digits than the error supports
 
 Intervals are two-sided, 95 % each, unless a name says together. NULL stands where a number is
 undefined, never NaN.
@@ -37,9 +38,9 @@ from mc.statistics.comparisons import (
     compare,
 )
 from mc.statistics.counts import Histogram, Moments, histogram, moments
+from mc.statistics.digits import MISSING, format_estimate, half_width, placed, to_fixed
 from mc.statistics.intervals import LEVEL
-from mc.statistics.metrics import METRICS, Metric, Stack, stacks, with_ratios
-from mc.statistics.printing import MISSING, format_estimate, half_width, placed, to_fixed
+from mc.statistics.rows import Stack, stacks, with_ratios
 from mc.statistics.summary import (
     SUMMARY_COLUMNS,
     SUMMARY_SCHEMA,
@@ -57,14 +58,12 @@ __all__ = [
     "FAILS",
     "HOLDS",
     "LEVEL",
-    "METRICS",
     "MISSING",
     "OPEN",
     "SUMMARY_COLUMNS",
     "SUMMARY_SCHEMA",
     "ClaimCounts",
     "Histogram",
-    "Metric",
     "MetricCounts",
     "Moments",
     "PairCounts",

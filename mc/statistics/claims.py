@@ -13,11 +13,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc.model import METRICS, Column, schema_of
 from mc.statistics import intervals
 from mc.statistics.comparisons import UNLIKE, align, split
 from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
-from mc.statistics.metrics import METRICS, Stack, divisors_of
-from mc.statistics.tables import OF_METRIC, OF_SHARE, interval_columns
+from mc.statistics.estimates import OF_METRIC, OF_SHARE, interval_columns
+from mc.statistics.rows import Stack, divisors_of
 
 if TYPE_CHECKING:
     from mc.experiment import Claim
@@ -33,66 +34,66 @@ SHARE_HOLDS: Final = 0.95
 SHARE_FAILS: Final = 0.05
 """...and fails when the share surely stays at or below this."""
 
-CLAIMS_SCHEMA: Final = pl.Schema(
-    {"claim": pl.Int32()}
-    | dict.fromkeys(("text", "scenario", "metric", "relation"), pl.String())
-    | dict.fromkeys(("link_metric", "left", "right"), pl.String())
-    | {"n": pl.Int64(), "n_holds": pl.Int64()}
-    | dict.fromkeys(("share", "share_low", "share_high"), pl.Float64())
-    | dict.fromkeys(("share_together_low", "share_together_high"), pl.Float64())
-    | dict.fromkeys(("mean_difference", "mcse", "ci_low", "ci_high"), pl.Float64())
-    | dict.fromkeys(("together_low", "together_high", "margin"), pl.Float64())
-    | dict.fromkeys(("note", "on_average", "verdict"), pl.String())
-    | {"lesson_n": pl.Int64()}
-    | dict.fromkeys(("lesson_share", "lesson_low", "lesson_high"), pl.Float64())
-    | dict.fromkeys(("lesson_mean_difference", "lesson_mcse"), pl.Float64())
-)
-
-CLAIMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
-    "claim": ("", "number of the claim in the experiment file, from 0"),
-    "text": ("", "the claim in words"),
-    "scenario": ("", "where it is said to hold"),
-    "metric": ("", "what is compared; several are joined by &"),
-    "relation": ("", "between each and the next, or between each and a number"),
-    "link_metric": ("", "of the weakest link: the comparison that lies least in favour"),
-    "left": ("", "of the weakest link: what is compared"),
-    "right": ("", "of the weakest link: what it is compared with"),
-    "n": ("replications", "replications in which all that is compared is defined"),
-    "n_holds": ("replications", "those in which the claim holds"),
-    "share": ("", "n_holds / n, under common random numbers"),
+CLAIMS_COLUMNS: Final[dict[str, Column]] = {
+    "claim": Column("int32", "", "number of the claim in the experiment file, from 0"),
+    "text": Column("text", "", "the claim in words"),
+    "scenario": Column("text", "", "where it is said to hold"),
+    "metric": Column("text", "", "what is compared; several are joined by &"),
+    "relation": Column("text", "", "between each and the next, or between each and a number"),
+    "link_metric": Column(
+        "text", "", "of the weakest link: the comparison that lies least in favour"
+    ),
+    "left": Column("text", "", "of the weakest link: what is compared"),
+    "right": Column("text", "", "of the weakest link: what it is compared with"),
+    "n": Column("int64", "replications", "replications in which all that is compared is defined"),
+    "n_holds": Column("int64", "replications", "those in which the claim holds"),
+    "share": Column("float", "", "n_holds / n, under common random numbers"),
     **interval_columns("share", "", "share, each claim alone", OF_SHARE),
     **interval_columns(
         "share_together", "", "share, all claims together", f"{OF_SHARE}, Bonferroni"
     ),
-    "mean_difference": (OF_METRIC, "of the weakest link: mean over replications of left - right"),
-    "mcse": (OF_METRIC, "Monte Carlo standard error of the mean difference"),
+    "mean_difference": Column(
+        "float", OF_METRIC, "of the weakest link: mean over replications of left - right"
+    ),
+    "mcse": Column("float", OF_METRIC, "Monte Carlo standard error of the mean difference"),
     **interval_columns("ci", OF_METRIC, "mean difference, each claim alone", "paired t"),
     **interval_columns(
         "together", OF_METRIC, "mean difference, all claims together", "paired t, Bonferroni"
     ),
-    "margin": (OF_METRIC, "what counts as practically equal, if the claim says so"),
-    "note": ("", "why the interval of the mean difference is missing, or not to be trusted"),
-    "on_average": (
+    "margin": Column("float", OF_METRIC, "what counts as practically equal, if the claim says so"),
+    "note": Column(
+        "text", "", "why the interval of the mean difference is missing, or not to be trusted"
+    ),
+    "on_average": Column(
+        "text",
         "",
         f"{HOLDS}, {FAILS} or {OPEN}: whether the mean difference of every link surely lies in the "
         "claimed direction (within the margin: two one-sided tests), all claims together",
     ),
-    "verdict": (
+    "verdict": Column(
+        "text",
         "",
         f"{HOLDS}, {FAILS} or {DEPENDS}: by the interval of the share, all together; {OPEN} where "
         "it holds in all or none of too few replications",
     ),
-    "lesson_n": ("replications", "replications with the lesson's draws, if they were asked for"),
-    "lesson_share": (
+    "lesson_n": Column(
+        "int64", "replications", "replications with the lesson's draws, if they were asked for"
+    ),
+    "lesson_share": Column(
+        "float",
         "",
         "share of these: every cell draws from one stream, so the cells of a replication do not "
         "meet the same traffic. A share depends on that, a mean difference does not",
     ),
     **interval_columns("lesson", "", "share with the lesson's draws", OF_SHARE),
-    "lesson_mean_difference": (OF_METRIC, "mean_difference with the lesson's draws"),
-    "lesson_mcse": (OF_METRIC, "Monte Carlo standard error of lesson_mean_difference"),
+    "lesson_mean_difference": Column("float", OF_METRIC, "mean_difference with the lesson's draws"),
+    "lesson_mcse": Column(
+        "float", OF_METRIC, "Monte Carlo standard error of lesson_mean_difference"
+    ),
 }
-"""Unit and meaning of the columns of `CLAIMS_SCHEMA`."""
+"""The columns of the claims, in their order."""
+
+CLAIMS_SCHEMA: Final = schema_of(CLAIMS_COLUMNS)
 
 _RELATIONS: Final[dict[str, Callable[[Any, Any], NDArray[np.bool_]]]] = {
     "<": np.less,

@@ -12,38 +12,37 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc.model import Column, schema_of
 from mc.statistics import intervals
 from mc.statistics.counts import Sums, cubes, joint_sums, pair_moments, skewness_of
-from mc.statistics.metrics import METRICS, Numbers, Stack, stacks
-from mc.statistics.tables import OF_METRIC, as_frame, interval_columns, with_estimate
+from mc.statistics.estimates import OF_METRIC, as_frame, interval_columns, with_estimate
+from mc.statistics.rows import Numbers, Stack, metrics_in, stacks
 
 _SHARES: Final = ("less", "equal", "greater")
 
-COMPARISONS_SCHEMA: Final = pl.Schema(
-    {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": pl.String(), "n": pl.Int64()}
-    | dict.fromkeys(("mean_difference", "sd", "mcse", "ci_low", "ci_high"), pl.Float64())
-    | dict.fromkeys(("relative_change", "relative_low", "relative_high"), pl.Float64())
-    | {f"share_{name}{end}": pl.Float64() for name in _SHARES for end in ("", "_low", "_high")}
-    | {"variance_reduction": pl.Float64(), "note": pl.String()}
-)
-
-COMPARISONS_COLUMNS: Final[dict[str, tuple[str, str]]] = (
+COMPARISONS_COLUMNS: Final[dict[str, Column]] = (
     {
-        "cell": ("", "number of the cell"),
-        "baseline": ("", "number of the cell it is compared with"),
-        "metric": ("", "what is compared"),
-        "n": ("replications", "replications in which the metric is defined in both cells"),
-        "mean_difference": (OF_METRIC, "mean over replications of cell - baseline"),
-        "sd": (OF_METRIC, "standard deviation of the difference between replications"),
-        "mcse": (OF_METRIC, "Monte Carlo standard error of the mean difference: sd / sqrt(n)"),
+        "cell": Column("int32", "", "number of the cell"),
+        "baseline": Column("int32", "", "number of the cell it is compared with"),
+        "metric": Column("text", "", "what is compared"),
+        "n": Column(
+            "int64", "replications", "replications in which the metric is defined in both cells"
+        ),
+        "mean_difference": Column("float", OF_METRIC, "mean over replications of cell - baseline"),
+        "sd": Column(
+            "float", OF_METRIC, "standard deviation of the difference between replications"
+        ),
+        "mcse": Column(
+            "float", OF_METRIC, "Monte Carlo standard error of the mean difference: sd / sqrt(n)"
+        ),
     }
     | interval_columns(
         "ci", OF_METRIC, "mean difference", "paired Student t; NULL where `note` says why"
     )
-    | {"relative_change": ("", "mean of the cell over mean of the baseline, less 1")}
+    | {"relative_change": Column("float", "", "mean of the cell over mean of the baseline, less 1")}
     | interval_columns("relative", "", "relative change", "delta method, paired")
     | {
-        f"share_{name}{end}": ("", f"{meaning}{text}")
+        f"share_{name}{end}": Column("float", "", f"{meaning}{text}")
         for name, text in (
             ("less", "replications in which the cell is below its baseline"),
             ("equal", "replications in which both are equal"),
@@ -56,14 +55,19 @@ COMPARISONS_COLUMNS: Final[dict[str, tuple[str, str]]] = (
         )
     }
     | {
-        "variance_reduction": (
+        "variance_reduction": Column(
+            "float",
             "",
             "how many times as many replications independent samples would need",
         ),
-        "note": ("", "why the interval of the mean difference is missing, or not to be trusted"),
+        "note": Column(
+            "text", "", "why the interval of the mean difference is missing, or not to be trusted"
+        ),
     }
 )
-"""Unit and meaning of the columns of `COMPARISONS_SCHEMA`."""
+"""The columns of the comparisons, in their order."""
+
+COMPARISONS_SCHEMA: Final = schema_of(COMPARISONS_COLUMNS)
 
 
 UNLIKE: Final = "another window or traffic: skewness not checked"
@@ -143,16 +147,17 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     independent samples nor equal variances. The relative change is a ratio of two means, see
     `intervals.ratio_of_means`. Shares: `intervals.share_interval`.
     """
+    metrics = metrics_in(rows)
     frames, places = [COMPARISONS_SCHEMA.to_frame()], [np.empty(0, np.int64)]
     for stack, left, right in pairs(rows, cells):
-        found = []
-        for metric in METRICS.values():
+        columns = {}
+        for metric in metrics:
             taken = stack.numbers(metric)
-            found.append(comparison(count_pairs(taken.of(left), taken.of(right))))
+            columns[metric.name] = comparison(count_pairs(taken.of(left), taken.of(right)))
         numbers = stack.cells["cell"].to_numpy()
         keys = {"cell": numbers[left], "baseline": numbers[right]}
-        frames.append(as_frame(COMPARISONS_SCHEMA, keys, found))
-        places.append(np.repeat(stack.places[left], len(METRICS)))
+        frames.append(as_frame(COMPARISONS_SCHEMA, keys, columns))
+        places.append(np.repeat(stack.places[left], len(metrics)))
     return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
 
 

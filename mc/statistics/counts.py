@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.statistics.metrics import Numbers
+from mc.statistics.rows import Numbers
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -12,23 +12,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc.model import Column, Metric, schema_of
 from mc.statistics import control, intervals
-from mc.statistics.counts import Histogram, Moments, Sums, histogram, joint_sums, moments
-from mc.statistics.metrics import (
-    METRICS,
-    N_WINDOW_ROUNDS,
-    RATE_PER_ROUND,
-    Metric,
-    Stack,
-    stacks,
-)
-from mc.statistics.printing import to_fixed
-from mc.statistics.tables import (
+from mc.statistics.counts import Histogram, Sums, histogram, joint_sums, moments
+from mc.statistics.digits import to_fixed
+from mc.statistics.estimates import (
     OF_METRIC,
     OF_SHARE,
     as_frame,
     interval_columns,
     with_estimate,
+)
+from mc.statistics.rows import (
+    N_WINDOW_ROUNDS,
+    RATE_PER_ROUND,
+    Stack,
+    metrics_in,
+    stacks,
 )
 
 if TYPE_CHECKING:
@@ -49,69 +49,55 @@ TRAFFIC: Final = ("requests", "window_requests")
 """Their expectations are known: they control the other metrics."""
 
 
-def _ends(name: str) -> tuple[str, str, str]:
-    return name, f"{name}_low", f"{name}_high"
+def _quantile_columns(name: str, share: str) -> dict[str, Column]:
+    meaning = f"smallest value that {share} of the replications reach at most"
+    return {name: Column("float", OF_METRIC, meaning)} | interval_columns(
+        name, OF_METRIC, f"{share} quantile", "order statistics, exact"
+    )
 
 
-_FLOATS: Final = (
-    *("mean", "sd", "mcse", "ci_low", "ci_high", "sd_low", "sd_high", "min"),
-    *(column for name in QUANTILES for column in _ends(name)),
-    *("max", *_ends("share_zero")),
-    *("adjusted_mean", "adjusted_mcse", "adjusted_low", "adjusted_high", "adjusted_reduction"),
-    *_ends("ratio_of_means"),
-)
-
-SUMMARY_SCHEMA: Final = pl.Schema(
-    {"cell": pl.Int32(), "metric": pl.String(), "n": pl.Int64()}
-    | dict.fromkeys(_FLOATS, pl.Float64())
-    | {"n_needed": pl.Int64(), "note": pl.String()}
-    | dict.fromkeys(("published", "published_percentile", "published_tail"), pl.Float64())
-)
-
-_ORDER: Final = "order statistics, exact"
-
-SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
+SUMMARY_COLUMNS: Final[dict[str, Column]] = (
     {
-        "cell": ("", "number of the cell"),
-        "metric": ("", "what is summarised"),
-        "n": ("replications", "replications in which the metric is defined; all else is of these"),
-        "mean": (OF_METRIC, "mean over replications"),
-        "sd": (OF_METRIC, "standard deviation between replications"),
-        "mcse": (OF_METRIC, "Monte Carlo standard error of the mean: sd / sqrt(n)"),
+        "cell": Column("int32", "", "number of the cell"),
+        "metric": Column("text", "", "what is summarised"),
+        "n": Column(
+            "int64",
+            "replications",
+            "replications in which the metric is defined; all else is of these",
+        ),
+        "mean": Column("float", OF_METRIC, "mean over replications"),
+        "sd": Column("float", OF_METRIC, "standard deviation between replications"),
+        "mcse": Column("float", OF_METRIC, "Monte Carlo standard error of the mean: sd / sqrt(n)"),
     }
     | interval_columns("ci", OF_METRIC, "mean", "Student t; NULL where `note` says why")
     | interval_columns("sd", OF_METRIC, "standard deviation", "delta method, logarithmic")
-    | {"min": (OF_METRIC, "smallest value")}
+    | {"min": Column("float", OF_METRIC, "smallest value")}
     | {
-        column: entry
-        for name, share in QUANTILES.items()
-        for column, entry in (
-            {
-                name: (
-                    OF_METRIC,
-                    f"smallest value that {float(share):.0%} of the replications reach at most",
-                )
-            }
-            | interval_columns(name, OF_METRIC, f"{float(share):.0%} quantile", _ORDER)
-        ).items()
+        name: column
+        for quantile, share in QUANTILES.items()
+        for name, column in _quantile_columns(quantile, f"{float(share):.0%}").items()
     }
     | {
-        "max": (OF_METRIC, "largest value"),
-        "share_zero": ("", "share of replications in which the metric is 0"),
+        "max": Column("float", OF_METRIC, "largest value"),
+        "share_zero": Column("float", "", "share of replications in which the metric is 0"),
     }
     | interval_columns("share_zero", "", "share", OF_SHARE)
     | {
-        "adjusted_mean": (
+        "adjusted_mean": Column(
+            "float",
             OF_METRIC,
             "mean with traffic as control variate (its expectation is known); NULL where that "
             "does not help, and where the metric is undefined in some replications",
         ),
-        "adjusted_mcse": (OF_METRIC, "standard error of the adjusted mean"),
+        "adjusted_mcse": Column("float", OF_METRIC, "standard error of the adjusted mean"),
     }
     | interval_columns("adjusted", OF_METRIC, "adjusted mean", "regression")
     | {
-        "adjusted_reduction": ("", "variance of the mean over that of the adjusted mean"),
-        "ratio_of_means": (
+        "adjusted_reduction": Column(
+            "float", "", "variance of the mean over that of the adjusted mean"
+        ),
+        "ratio_of_means": Column(
+            "float",
             OF_METRIC,
             "of a ratio of counters: mean numerator over mean denominator, another number than "
             "the mean of the ratios",
@@ -119,23 +105,28 @@ SUMMARY_COLUMNS: Final[dict[str, tuple[str, str]]] = (
     }
     | interval_columns("ratio_of_means", OF_METRIC, "ratio of means", "delta method")
     | {
-        "n_needed": (
+        "n_needed": Column(
+            "int64",
             "replications",
             f"about as many give the mean a half-width of {RELATIVE_WANTED:.0%} of itself",
         ),
-        "note": ("", "why the interval of the mean is missing, or not to be trusted"),
-        "published": (OF_METRIC, "published figure"),
-        "published_percentile": (
+        "note": Column("text", "", "why the interval of the mean is missing, or not to be trusted"),
+        "published": Column("float", OF_METRIC, "published figure"),
+        "published_percentile": Column(
+            "float",
             "%",
             "replications below the published figure, those equal to it as printed counted half",
         ),
-        "published_tail": (
+        "published_tail": Column(
+            "float",
             "",
             "twice the share of replications that lie at least as far to its side: two-sided tail",
         ),
     }
 )
-"""Unit and meaning of the columns of `SUMMARY_SCHEMA`."""
+"""The columns of the summary, in their order."""
+
+SUMMARY_SCHEMA: Final = schema_of(SUMMARY_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -162,7 +153,7 @@ def count_metric(stack: Stack, metric: Metric) -> MetricCounts:
     taken = stack.numbers(metric)
     traffic = [stack.column(name)[0] for name in TRAFFIC]
     ratio = None
-    if isinstance(metric.per, str):
+    if metric.per:
         both = stack.column(metric.counter)[0], stack.column(metric.per)[0]
         ratio = joint_sums(both, taken.known)
     return MetricCounts(histogram(taken), joint_sums((taken.numbers, *traffic), taken.known), ratio)
@@ -193,9 +184,9 @@ def summarise(
     -------
     polars.DataFrame
         In the schema of `SUMMARY_SCHEMA`, cells in the order of `cells`, metrics in the order
-        of `METRICS`. `n` counts the replications in which the metric is defined, and everything
-        is estimated from these: with `drain`, those that drained. With n = 1 there is no spread
-        and no interval.
+        of `METRICS`: those whose counters the rows have. `n` counts the replications in which the
+        metric is defined, and everything is estimated from these: with `drain`, those that
+        drained. With n = 1 there is no spread and no interval.
 
     Notes
     -----
@@ -207,20 +198,20 @@ def summarise(
     `published_percentile` is the mid-percentile ``100 (#{x < v} + #{x <= v}) / 2n`` of the
     figure v. If v was printed with d decimals, each x is first rounded to d decimals.
     """
+    metrics = metrics_in(rows)
     frames, places = [SUMMARY_SCHEMA.to_frame()], [np.empty(0, np.int64)]
     for stack in stacks(rows, cells):
-
-        def counted(metric: Metric, stack: Stack = stack) -> MetricCounts:
-            return count_metric(stack, metric)
-
-        frames.append(summary(stack.cells, counted, published, controlled=controlled))
-        places.append(np.repeat(stack.places, len(METRICS)))
+        n = np.full(stack.cells.height, stack.rows.height // stack.cells.height)
+        counted = ((metric, count_metric(stack, metric)) for metric in metrics)
+        frames.append(summary(stack.cells, n, counted, published, controlled=controlled))
+        places.append(np.repeat(stack.places, len(metrics)))
     return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
 
 
 def summary(
     cells: pl.DataFrame,
-    counted: Callable[[Metric], MetricCounts],
+    n: NDArray[np.int64],
+    counted: Iterable[tuple[Metric, MetricCounts]],
     published: Sequence[Published] = (),
     *,
     controlled: bool = True,
@@ -231,8 +222,10 @@ def summary(
     ----------
     cells : polars.DataFrame, height K
         Their lines in the table of cells.
-    counted : callable
-        Gives the counts of a metric.
+    n : ndarray of int64, shape (K,)
+        Their replications.
+    counted : iterable of (Metric, MetricCounts)
+        What was counted of each metric.
     published, controlled
         See `summarise`.
 
@@ -242,14 +235,13 @@ def summary(
         One line for each (cell, metric), as `summarise` gives it.
     """
     expected = _expected_traffic(cells) if controlled else None
-    n_rows = counted(METRICS[TRAFFIC[0]]).histogram.n  # never undefined
-    found = []
-    for metric in METRICS.values():
-        counts = counted(metric)
-        columns = _estimates(metric, counts, expected, n_rows)
+    columns = {}
+    for metric, counts in counted:
         figures = {f.cell: f for f in published if f.metric == metric.name}
-        found.append(columns | _published(cells["cell"].to_list(), counts.histogram, figures))
-    return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, found)
+        columns[metric.name] = _estimates(metric, counts, expected, n) | _published(
+            cells["cell"].to_list(), counts.histogram, figures
+        )
+    return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, columns)
 
 
 def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
@@ -278,7 +270,8 @@ def _estimates(
     found["note"] = intervals.mean_notes(*judged)
     found |= _order_statistics(counted, n)
     found |= _shares_of_zero(counted, n)
-    found |= _spread(found["sd"], found_moments)
+    ends = intervals.sd_interval(n, found["sd"], found_moments.fourth)
+    found["sd_low"], found["sd_high"] = ends
     half_width = intervals.t_half_width(n, found["mcse"])
     wanted = RELATIVE_WANTED * np.abs(found["mean"])
     found["n_needed"] = intervals.replications_needed(n, half_width, wanted)
@@ -311,12 +304,7 @@ def _shares_of_zero(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArr
     n_zero = _n_zero(counted)
     low, high = intervals.share_interval(n_zero, n)
     share = np.where(n > 0, n_zero / np.maximum(n, 1), math.nan)
-    return dict(zip(_ends("share_zero"), (share, low, high), strict=True))
-
-
-def _spread(sd: NDArray[np.float64], found: Moments) -> dict[str, NDArray[np.float64]]:
-    low, high = intervals.sd_interval(found.n, sd, found.fourth)
-    return {"sd_low": low, "sd_high": high}
+    return {"share_zero": share, "share_zero_low": low, "share_zero_high": high}
 
 
 def _adjusted(
@@ -345,7 +333,7 @@ def _adjusted(
 def _ratio_of_means(
     counts: MetricCounts, given: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.float64]]:
-    names = _ends("ratio_of_means")
+    names = ("ratio_of_means", "ratio_of_means_low", "ratio_of_means_high")
     if counts.ratio is None:
         return {name: np.full(len(counts.traffic), math.nan) for name in names}
     found = intervals.ratios(counts.ratio, [1] * len(given), given)

@@ -18,31 +18,31 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc.model import METRICS, Column, schema_of
 from mc.statistics.claims import ClaimCounts, count_claims
 from mc.statistics.comparisons import COMPARISONS_SCHEMA, PairCounts, comparison, count_pairs
 from mc.statistics.counts import Histogram, Sums, from_pairs
-from mc.statistics.metrics import METRICS, Metric, Stack, divisors_of, stacks
+from mc.statistics.estimates import as_frame
+from mc.statistics.rows import Stack, divisors_of, stacks
 from mc.statistics.summary import MetricCounts, count_metric, summary
-from mc.statistics.tables import as_frame
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Published
 
-HISTOGRAMS_SCHEMA: Final = pl.Schema(
-    {"cell": pl.Int32(), "metric": pl.String(), "value": pl.Int64(), "count": pl.Int64()}
-)
-
-HISTOGRAMS_COLUMNS: Final[dict[str, tuple[str, str]]] = {
-    "cell": ("", "number of the cell"),
-    "metric": ("", "what is counted"),
-    "value": (
+HISTOGRAMS_COLUMNS: Final[dict[str, Column]] = {
+    "cell": Column("int32", "", "number of the cell"),
+    "metric": Column("text", "", "what is counted"),
+    "value": Column(
+        "int64",
         "of the metric",
         "a value; of multiplier and wait_mean a millionth, of window_rate and times_usual the "
         "window_calls; NULL where the metric is undefined",
     ),
-    "count": ("replications", "in how many replications the metric has this value"),
+    "count": Column("int64", "replications", "in how many replications the metric has this value"),
 }
-"""Unit and meaning of the columns of `HISTOGRAMS_SCHEMA`."""
+"""The columns of the histograms, in their order."""
+
+HISTOGRAMS_SCHEMA: Final = schema_of(HISTOGRAMS_COLUMNS)
 
 SUMS: Final = {
     "traffic": ("n", "x", "a", "b", "xx", "xa", "xb", "aa", "ab", "bb"),
@@ -52,7 +52,7 @@ SUMS: Final = {
 """Columns of the parts of `sums`: x is the metric (of a ratio its numerator), a and b are the
 counters of `TRAFFIC`, y is the baseline (the denominator)."""
 
-_RATIOS: Final = [metric.name for metric in METRICS.values() if isinstance(metric.per, str)]
+_RATIOS: Final = [metric.name for metric in METRICS.values() if metric.per]
 
 
 @dataclass(frozen=True)
@@ -179,11 +179,8 @@ def summary_of(
     tally: Tally, published: Sequence[Published] = (), *, controlled: bool = True
 ) -> pl.DataFrame:
     """The summary of all cells of a tally; see `summarise`."""
-
-    def counted(metric: Metric) -> MetricCounts:
-        return tally.metrics[metric.name]
-
-    return summary(tally.cells, counted, published, controlled=controlled)
+    counted = ((METRICS[name], counts) for name, counts in tally.metrics.items())
+    return summary(tally.cells, tally.n, counted, published, controlled=controlled)
 
 
 def comparisons_of(tally: Tally) -> pl.DataFrame:
@@ -192,7 +189,7 @@ def comparisons_of(tally: Tally) -> pl.DataFrame:
     chosen = np.flatnonzero(numbers != baselines)
     if chosen.size == 0:
         return COMPARISONS_SCHEMA.to_frame()
-    found = [comparison(_some_pairs(tally.pairs[name], chosen)) for name in METRICS]
+    found = {name: comparison(_some_pairs(pairs, chosen)) for name, pairs in tally.pairs.items()}
     keys = {"cell": numbers[chosen], "baseline": baselines[chosen]}
     return as_frame(COMPARISONS_SCHEMA, keys, found)
 

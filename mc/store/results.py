@@ -17,7 +17,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import Experiment
-from mc.model import MEANINGS
+from mc.model import Column, Metric, metrics_of
 from mc.store.files import (
     HISTOGRAMS,
     LOCK,
@@ -45,7 +45,7 @@ _MAKE_ANEW: Final = "the command that made the folder makes it anew"
 
 
 def new_manifest(
-    experiment: Experiment, cells: Sequence[str], columns: Mapping[str, Mapping[str, Any]]
+    experiment: Experiment, cells: Sequence[str], columns: Mapping[str, Mapping[str, Column]]
 ) -> dict[str, Any]:
     """What a manifest says at the start of a run.
 
@@ -55,8 +55,8 @@ def new_manifest(
         What is run.
     cells : sequence of str
         A name of each cell, by its number.
-    columns : mapping
-        For each table its columns, for each column its unit and meaning.
+    columns : mapping of str to mapping of str to Column
+        Of each table.
 
     Returns
     -------
@@ -82,14 +82,13 @@ def new_manifest(
         },
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "cells": list(cells),
-        "columns": {
-            table: {name: {"unit": unit, "meaning": text} for name, (unit, text) in named.items()}
-            for table, named in columns.items()
-        },
-        "metrics": {
-            name: {"unit": unit, "meaning": meaning} for name, (unit, meaning) in MEANINGS.items()
-        },
+        "columns": {table: _described(named) for table, named in columns.items()},
+        "metrics": _described(metrics_of(point.parameters for point in experiment.points)),
     }
+
+
+def _described(declared: Mapping[str, Column] | Mapping[str, Metric]) -> dict[str, dict[str, str]]:
+    return {name: {"unit": one.unit, "meaning": one.meaning} for name, one in declared.items()}
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

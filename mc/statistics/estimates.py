@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc.model import Column
 from mc.statistics import intervals
-from mc.statistics.metrics import METRICS
 
 OF_METRIC: Final = "of the metric"
 OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITHER} hold or fail"
@@ -19,10 +19,12 @@ OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITH
 
 def interval_columns(
     name: str, unit: str, of: str, method: str, suffixes: tuple[str, str] = ("low", "high")
-) -> dict[str, tuple[str, str]]:
-    """Unit and meaning of the two ends of a 95 % interval."""
+) -> dict[str, Column]:
+    """The two ends of a 95 % interval."""
     return {
-        f"{name}_{suffix}": (unit, f"{which} end of the 95 % interval of the {of}: {method}")
+        f"{name}_{suffix}": Column(
+            "float", unit, f"{which} end of the 95 % interval of the {of}: {method}"
+        )
         for suffix, which in zip(suffixes, ("lower", "upper"), strict=True)
     }
 
@@ -51,18 +53,20 @@ def with_estimate(
 
 
 def as_frame(
-    schema: pl.Schema, keys: Mapping[str, NDArray[Any]], metrics: Sequence[dict[str, NDArray[Any]]]
+    schema: pl.Schema,
+    keys: Mapping[str, NDArray[Any]],
+    columns_of: Mapping[str, Mapping[str, NDArray[Any]]],
 ) -> pl.DataFrame:
-    """A table with a line for each (cell, metric) from columns for each metric."""
-    columns = {name: np.repeat(key, len(metrics)) for name, key in keys.items()}
+    """A table with a line for each (cell, metric), from the columns of each metric."""
+    repeated = {name: np.repeat(key, len(columns_of)) for name, key in keys.items()}
     values = {}
-    for name in metrics[0]:
-        together = np.stack([found[name] for found in metrics], axis=1).ravel()
+    for name in next(iter(columns_of.values())):
+        together = np.stack([columns[name] for columns in columns_of.values()], axis=1).ravel()
         is_text = together.dtype == object
         values[name] = pl.Series(together.tolist(), dtype=pl.String) if is_text else together
     n_cells = len(next(iter(keys.values())))
-    frame = pl.DataFrame(columns | values).with_columns(
+    frame = pl.DataFrame(repeated | values).with_columns(
         pl.selectors.float().fill_nan(None),
-        metric=pl.Series(list(METRICS) * n_cells, dtype=pl.String),
+        metric=pl.Series(list(columns_of) * n_cells, dtype=pl.String),
     )
     return frame.select(schema.names()).cast(schema)

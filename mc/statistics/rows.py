@@ -14,34 +14,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.model import COUNTERS, MEANINGS, RATIOS
+from mc.model import METRICS, Metric, PerCell
 
 RATIO_STEPS: Final = 10**6
 """A ratio of two counters is rounded to this part of a unit, halves to even, and so is a whole
 number, too: of at most 2**31 units, as no ratio of the model is larger. The mean is off by half of
 that at most, and by far less where the ratio varies: errors of the rounding cancel out."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One number of a replication.
-
-    Attributes
-    ----------
-    name, unit, meaning : str
-        As columns, tables and help print them; the unit of a pure number is empty.
-    counter : str
-        The counter it is, or the numerator of the ratio.
-    per : str, polars.Expr or None
-        Denominator of a ratio: another counter, or an expression over the cell's parameters,
-        hence constant in a cell. None for a counter.
-    """
-
-    name: str
-    unit: str
-    meaning: str
-    counter: str
-    per: str | pl.Expr | None = None
 
 
 # 64 bits: start and length of the window may each fill 32
@@ -54,17 +32,17 @@ N_WINDOW_ROUNDS: Final = pl.max_horizontal(
 
 RATE_PER_ROUND: Final = pl.col("arrivals_per_second") / pl.col("rounds_per_second")
 
-_RATIOS: Final[dict[str, tuple[str, str | pl.Expr]]] = {  # numerator, denominator
-    "multiplier": ("calls", "requests"),
-    "window_rate": ("window_calls", N_WINDOW_ROUNDS),
-    "times_usual": ("window_calls", N_WINDOW_ROUNDS * RATE_PER_ROUND),
-    "wait_mean": ("wait_total", "successful"),
+PER_CELL: Final[dict[PerCell, pl.Expr]] = {
+    "window_rounds": N_WINDOW_ROUNDS,
+    "window_arrivals": N_WINDOW_ROUNDS * RATE_PER_ROUND,
 }
+"""Denominators of ratios, over the columns of the table of cells."""
 
-METRICS: Final[dict[str, Metric]] = {
-    name: Metric(name, *MEANINGS[name], counter=name) for name in COUNTERS
-} | {name: Metric(name, *MEANINGS[name], *_RATIOS[name]) for name in RATIOS}
-"""Every number that is summarised, compared and put to claims: the counters, then the ratios."""
+
+def metrics_in(rows: pl.DataFrame) -> list[Metric]:
+    """Those of `METRICS` whose counters are among the columns of the rows, in the same order."""
+    names = {*rows.columns, None}
+    return [metric for metric in METRICS.values() if {metric.counter, metric.per} <= names]
 
 
 def with_ratios(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
@@ -83,14 +61,14 @@ def with_ratios(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
         The rows in their order, with a float column for each ratio, not rounded to `RATIO_STEPS`;
         NULL where undefined.
     """
-    ratios = [metric for metric in METRICS.values() if metric.per is not None]
-    constant = {m.name: m.per for m in ratios if not isinstance(m.per, str)}
-    per_cell = cells.select("cell", **constant)
-    joined = rows.join(per_cell, on="cell", how="left", maintain_order="left")
+    ratios = [metric for metric in metrics_in(rows) if metric.is_ratio]
+    per_cell = {m.name: PER_CELL[m.per_cell] for m in ratios if m.per_cell}
+    joined = rows.join(
+        cells.select("cell", **per_cell), on="cell", how="left", maintain_order="left"
+    )
     columns = []
     for metric in ratios:
-        per = metric.per if isinstance(metric.per, str) else metric.name
-        values, known = _divide(joined[metric.counter], joined[per])
+        values, known = _divide(joined[metric.counter], joined[metric.per or metric.name])
         columns.append(pl.Series(metric.name, values).set(pl.Series(~known), None))
     return rows.with_columns(columns)
 
@@ -147,11 +125,10 @@ class Numbers:
 
 def divisors_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
     """The divisor of a metric in each of K cells; 0 where it is undefined, shape (K,)."""
-    if metric.per is None:
-        return np.ones(cells.height)
-    if isinstance(metric.per, str):
-        return np.full(cells.height, float(RATIO_STEPS))
-    return cells.select(metric.per.cast(pl.Float64).fill_null(0.0)).to_series().to_numpy()
+    if metric.per_cell:
+        divisors = PER_CELL[metric.per_cell].cast(pl.Float64).fill_null(0.0)
+        return cells.select(divisors).to_series().to_numpy()
+    return np.full(cells.height, float(RATIO_STEPS if metric.per else 1))
 
 
 @dataclass(frozen=True)
@@ -188,7 +165,7 @@ class Stack:
         """Take the values of a metric."""
         numbers, known = self.column(metric.counter)
         divisors = divisors_of(metric, self.cells)
-        if isinstance(metric.per, str):
+        if metric.per:
             per, defined = self.column(metric.per)
             known = known & defined & (per > 0)
             quotients = np.divide(numbers, per, out=np.zeros(known.shape), where=known)

@@ -1,0 +1,37 @@
+"""One column of a table of the results folder: type, unit and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ColumnType = Literal["int32", "int64", "float", "text"]
+"""A float has 64 bits."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds.
+
+    Attributes
+    ----------
+    type : ColumnType
+    unit, meaning : str
+        As the manifest gives them; the unit of a pure number and of a text is empty.
+    """
+
+    type: ColumnType
+    unit: str
+    meaning: str
+
+
+def schema_of(columns: Mapping[str, Column]) -> pl.Schema:
+    """The schema of a table with these columns."""
+    import polars as pl
+
+    types = {"int32": pl.Int32(), "int64": pl.Int64(), "float": pl.Float64(), "text": pl.String()}
+    return pl.Schema({name: types[column.type] for name, column in columns.items()})
