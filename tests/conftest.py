@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from mc import kernel
 
 # pytest's importlib mode puts no folder of tests on the path; `from oracle import ...` needs it
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,7 +31,7 @@ os.environ["RETRYSTORM_NO_REPORT"] = "1"
 @pytest.fixture(scope="session", autouse=True)
 def _compiled() -> None:
     """Compile the kernel before a test looks at what its first use prints."""
-    importlib.import_module("mc.kernel")
+    kernel.prepare()
 
 
 @pytest.fixture(scope="session")

@@ -453,16 +453,18 @@ def test_the_capacity_drops_inside_the_window_and_the_window_ends_with_the_run()
     expected = [[6, 6, 6, 1, 1, 1, 1, 6, 6, 6], [5] * 8 + [0, 0], [6] * 10]
     assert got == expected
     got_profiles = made.profiles[rows].tolist()
-    expected_profiles = [[3, 7, 0], [8, 10, 0], [10, 10, 2**30]]
+    expected_profiles = [[3, 7, 0], [8, 10, 0], [10, 10, 1]]
+    got_failures = np.unique(made.failures[rows[2]]).tolist()
+    assert got_failures == [2**30]
     assert got_profiles == expected_profiles
 
 
 def test_the_ceilings_are_exact_multiples_under_philox_and_doubles_under_the_lesson() -> None:
     cell = Cell(tries=(7,), backoff_base=0.3, backoff_cap=5)
     doubles = [0.3, 0.6, 1.2, 2.4, 4.8, 5.0]
-    got_doubles = tables([cell], "lesson").ceilings[0, :6].tolist()
+    got_doubles = tables([cell], "lesson").widths[0, :6].tolist()
     assert got_doubles == doubles
-    got = tables([cell], "philox").ceilings[0, :6].tolist()
+    got = tables([cell], "philox").widths[0, :6].tolist()
     expected = [round(Fraction(ceiling) * 2**32) for ceiling in doubles]
     assert got == expected
 

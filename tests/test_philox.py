@@ -23,7 +23,7 @@ from oracle import (
 )
 
 import mc
-import mc.kernel
+from mc.kernel.draws import philox as compiled_philox
 
 Words = tuple[int, int, int, int]
 
@@ -76,7 +76,7 @@ ROWS: Final[list[tuple[Parameters, int, tuple[int, ...]]]] = [  # cell, replicat
 
 
 def compiled(counter: Words, key: tuple[int, int]) -> Words:
-    words = mc.kernel.philox(*(np.uint64(word) for word in (*counter, *key)))
+    words = compiled_philox(*(np.uint64(word) for word in (*counter, *key)))
     w0, w1, w2, w3 = (int(word) for word in words)
     return w0, w1, w2, w3
 

@@ -98,10 +98,11 @@ def told_of_compiling() -> Iterator[None]:
 
 
 def import_all() -> None:
-    """Import what a run needs, while an interrupt can still end it on the spot."""
+    """Import and compile what a run needs, while an interrupt can still end it on the spot."""
     with on_signals(end_at_once), told_of_compiling():
         for room in ("mc.runner", "mc.statistics"):
             import_module(room)
+        import_module("mc.kernel").prepare()
 
 
 # --- options --------------------------------------------------------------------------------------

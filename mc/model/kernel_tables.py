@@ -50,73 +50,92 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
 
     from mc.kernel import CellTables
 
-    n_rounds = cells[0].rounds
+    exact = generator == "philox"
     n_requests = _room_for_requests(cells[0])
-    most_attempts = max(cell.max_attempts for cell in cells)
+    n_waits = max(max(cell.max_attempts for cell in cells) - 1, 1)
 
     profile_rows: dict[tuple[Any, ...], int] = {}
-    ceiling_rows: dict[tuple[float, float], int] = {}
+    wait_rows: dict[tuple[float, float], int] = {}
     limit_rows: dict[float | None, int] = {}
-    scalars = np.empty((len(cells), 6), np.int64)
-    for row, cell in zip(scalars, cells, strict=True):
-        profile = (
-            *(cell.capacity, cell.fault_capacity, cell.fault_start, cell.fault_rounds),
-            cell.failure_rate,
-        )
-        row[:] = (
-            profile_rows.setdefault(profile, len(profile_rows)),
-            ceiling_rows.setdefault((cell.backoff_base, cell.backoff_cap), len(ceiling_rows)),
-            cell.max_attempts,
-            limit_rows.setdefault(cell.budget, len(limit_rows)),
-            0 if cell.budget is None else -1,
-            cell.threshold,
-        )
-
-    capacities = np.empty((len(profile_rows), n_rounds), np.int32)
-    profiles = np.empty((len(profile_rows), 3), np.int64)
-    for profile, p in profile_rows.items():
-        capacity, fault_capacity, fault_start, fault_rounds, failure_rate = profile
-        start = min(fault_start, n_rounds)
-        end = min(fault_start + fault_rounds, n_rounds)
-        capacities[p] = capacity
-        capacities[p, start:end] = fault_capacity
-        profiles[p] = (start, end, round(failure_rate * 2**32))
-
-    n_ceilings = max(most_attempts - 1, 1)
-    exact = generator == "philox"
-    ceilings = np.empty((len(ceiling_rows), n_ceilings), np.uint64 if exact else np.float64)
-    for (base, cap), b in ceiling_rows.items():
-        cell = Cell(backoff_base=base, backoff_cap=cap)
-        rising = [cell.ceiling(n) for n in range(min(n_ceilings, _N_RISING))]
-        ceilings[b] = rising[-1] if not exact else round(math.ldexp(rising[-1], 32))
-        ceilings[b, : len(rising)] = [round(math.ldexp(x, 32)) for x in rising] if exact else rising
-
-    limits = np.empty((len(limit_rows), n_requests + 1), np.int32)
-    for budget, row_of_limits in limit_rows.items():
-        limits[row_of_limits] = _retry_limits(budget, n_requests + 1, exact=exact)
-
-    longest = max(
-        math.ceil(cell.ceiling(cell.max_attempts - 2)) if cell.max_attempts > 1 else 1
-        for cell in cells
+    scalars = np.array(
+        [
+            (
+                profile_rows.setdefault(_profile(cell), len(profile_rows)),
+                wait_rows.setdefault((cell.backoff_base, cell.backoff_cap), len(wait_rows)),
+                cell.max_attempts,
+                limit_rows.setdefault(cell.budget, len(limit_rows)),
+                0 if cell.budget is None else -1,
+                cell.threshold,
+            )
+            for cell in cells
+        ],
+        np.int64,
     )
+    profiles, capacities, failures = _by_round(list(profile_rows), cells[0].rounds, exact=exact)
+    widths = np.array([_ceilings(*wait, n_waits, exact=exact) for wait in wait_rows])
+    limits = [_retry_limits(budget, n_requests + 1, exact=exact) for budget in limit_rows]
+    longest = float(widths.max()) / (2**32 if exact else 1)
     rate = cells[0].rate_per_round
     thresholds, guide = arrival_thresholds(rate if exact else 0.0)
     return CellTables(
-        n_rounds=n_rounds,
+        n_rounds=cells[0].rounds,
         thresholds=thresholds,
         guide=guide,
         exp_rate=math.exp(-rate),
-        failure_rate=cells[0].failure_rate,
         service_drawn=cells[0].fault_rounds == 0,
-        capacities=capacities,
-        profiles=profiles,
         scalars=scalars,
-        ceilings=ceilings,
-        limits=limits,
+        profiles=profiles,
+        capacities=capacities,
+        failures=failures,
+        offsets=np.zeros_like(widths),
+        widths=widths,
+        limits=np.array(limits, np.int32),
         n_requests=n_requests,
         ahead=_rounds_drawn_ahead(cells),
-        wheel_size=1 << min(max(longest, 1), n_rounds).bit_length(),
+        wheel_size=1 << min(max(math.ceil(longest), 1), cells[0].rounds).bit_length(),
     )
+
+
+def _profile(cell: Cell) -> tuple[Any, ...]:
+    """What a cell's tables by round are made of."""
+    return (
+        *(cell.capacity, cell.fault_capacity, cell.fault_start, cell.fault_rounds),
+        cell.failure_rate,
+    )
+
+
+def _by_round(
+    profiles: Sequence[tuple[Any, ...]], n_rounds: int, *, exact: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+    """The tables `profiles`, `capacities` and `failures`."""
+    import numpy as np
+
+    shape = len(profiles), n_rounds
+    windows = np.empty((len(profiles), 3), np.int64)
+    capacities = np.empty(shape, np.int32)
+    failures = np.empty(shape, np.uint64 if exact else np.float64)
+    for p, (capacity, fault_capacity, fault_start, fault_rounds, failure_rate) in enumerate(
+        profiles
+    ):
+        start = min(fault_start, n_rounds)
+        end = min(fault_start + fault_rounds, n_rounds)
+        windows[p] = start, end, failure_rate > 0
+        capacities[p] = capacity
+        capacities[p, start:end] = fault_capacity
+        failures[p] = round(failure_rate * 2**32) if exact else failure_rate
+    return windows, capacities, failures
+
+
+def _ceilings(base: float, cap: float, n: int, *, exact: bool) -> NDArray[Any]:
+    """Backoff ceilings after attempts 0 .. n-1."""
+    import numpy as np
+
+    cell = Cell(backoff_base=base, backoff_cap=cap)
+    rising = [cell.ceiling(attempt) for attempt in range(min(n, _N_RISING))]
+    rising += rising[-1:] * (n - len(rising))
+    if not exact:
+        return np.array(rising)
+    return np.array([round(math.ldexp(ceiling, 32)) for ceiling in rising], np.uint64)
 
 
 def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
@@ -143,7 +162,7 @@ def _room_for_requests(cell: Cell) -> int:
 
 def table_bytes(cell: Cell) -> int:
     """Most bytes that one more cell adds to the tables of a block, and to what is made of them."""
-    return 8 * cell.rounds + 4 * _room_for_requests(cell) + 8 * cell.max_attempts
+    return 16 * cell.rounds + 4 * _room_for_requests(cell) + 16 * cell.max_attempts
 
 
 def _retry_limits(budget: float | None, n: int, *, exact: bool) -> NDArray[np.int64]:

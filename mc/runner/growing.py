@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from mc import experiment as experiments
-from mc import store
+from mc import kernel, store
 from mc.experiment import Experiment, Stop
 from mc.experiment.words import cell_place
 from mc.runner.cluster import Cluster, work_on
@@ -319,6 +319,7 @@ def _simulate(job: Job, tasks: Sequence[AnyTask], n_done: int) -> None:
     if job.cluster is not None:
         work_on(job.cluster, recipe, job.token, tasks, add)
         return
+    kernel.prepare(experiment.generator)
     work_through(
         tasks,
         job.jobs,

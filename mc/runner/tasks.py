@@ -122,20 +122,13 @@ def simulate_block(
     """
     tables = block.tables
     counters = np.empty((indices.size, len(block.cells), kernel.N_COUNTERS), np.int64)
-    room_bits = 4
-    row = 0
-    while True:
-        if block.generator == "philox":
-            status, row = kernel.simulate_philox(
-                tables, indices, seed, room_bits, counters, row, record
-            )
-        else:
-            status, row = kernel.simulate_lesson(tables, indices, room_bits, counters, row, record)
-        if status == kernel.DONE:
-            return counters
-        if status != kernel.GROW:
-            raise RuntimeError(f"status {status} from the kernel at row {row}: {block.cells[0]}")
-        room_bits += 1
+    if block.generator == "philox":
+        status, row = kernel.simulate_philox(tables, indices, seed, counters, record)
+    else:
+        status, row = kernel.simulate_lesson(tables, indices, counters, record)
+    if status != kernel.DONE:
+        raise RuntimeError(f"status {status} from the kernel at row {row}: {block.cells[0]}")
+    return counters
 
 
 def lesson_seeds(seed: int, n: int) -> list[int]:
@@ -350,6 +343,8 @@ def work(
         for task, counters in done:
             save(task, counters)
 
+    for generator in {block.generator for task in tasks for block in task.blocks}:
+        kernel.prepare(generator)
     work_through(tasks, jobs, make, take)
 
 

@@ -1,0 +1,299 @@
+"""What the loops read and write: counters, statuses, the tables of cells, the wheel, the entry.
+
+Every array stands here once, in a tuple with names, which numba passes on as it is: the loops name
+what they take out of it. Axis letters: R replications, C cells, T rounds, P profiles, B kinds of
+waits, A attempts, L budgets, S slots of the wheel.
+
+The timing wheel
+----------------
+The retries due in round t wait in slot ``t % S`` in the order in which they were scheduled. S is a
+power of two greater than the longest wait, so a slot never holds two rounds. All slots have the
+same room, a power of two; when one is full the loop gives up the row, and it is started again with
+twice the room. A retry is one 64-bit entry::
+
+    arrival round (23 bits) | request (24 bits) | attempt (16 bits)
+
+so that the next attempt is ``entry + 1``. Requests are numbered from 0 in order of arrival.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# --- what a row holds ----------------------------------------------------------------------------
+
+REQUEST_COUNT: Final = 0
+WINDOW_REQUESTS: Final = 1
+CALLS: Final = 2
+PRIMARY: Final = 3
+RETRIES: Final = 4
+SUCCESSFUL: Final = 5
+DROPPED: Final = 6
+IN_FLIGHT: Final = 7
+PEAK: Final = 8
+WINDOW_CALLS: Final = 9
+SECOND_PEAK: Final = 10
+WAIT_TOTAL: Final = 11
+WAIT_MAX: Final = 12
+LATE: Final = 13
+DRAIN: Final = 14
+N_COUNTERS: Final = 15
+
+UNDEFINED: Final = -1
+"""Stands for NULL in a counter that is otherwise never negative."""
+
+# --- what a record holds of each round -----------------------------------------------------------
+
+ROUND_PRIMARY: Final = 0
+ROUND_RETRIES: Final = 1
+ROUND_FAILED: Final = 2
+ROUND_DROPPED: Final = 3
+N_RECORDED: Final = 4
+
+# --- statuses ------------------------------------------------------------------------------------
+
+DONE: Final = 0
+GROW: Final = 1
+"""A slot of the wheel is full; the rows before the one reported stand."""
+REQUESTS: Final = 2
+"""A replication has more requests than its tables have room for."""
+
+# --- tables of cells -----------------------------------------------------------------------------
+
+C_PROFILE: Final = 0
+C_WAITS: Final = 1
+C_MAX_ATTEMPTS: Final = 2
+C_LIMITS: Final = 3
+C_LIMIT_MASK: Final = 4
+C_THRESHOLD: Final = 5
+N_SCALARS: Final = 6
+
+P_WINDOW_START: Final = 0
+P_WINDOW_END: Final = 1
+P_CAN_FAIL: Final = 2
+N_OF_PROFILE: Final = 3
+
+
+class CellTables(NamedTuple):
+    """What the loops read of C cells that share their traffic, made by `model.tables`.
+
+    Attributes
+    ----------
+    n_rounds : int
+        T, the length of a replication.
+    thresholds, guide : ndarray of uint64, shape (K,), and of uint16, shape (4096,)
+        Arrivals by inversion, see `model.arrival_thresholds`.
+    exp_rate : float
+        For `lesson`: exp(-arrivals per round), made outside because compilers differ in its last
+        bit.
+    service_drawn : bool
+        For `lesson`: whether it draws the failure of a served call, as it does in cells without a
+        fault window.
+    scalars : ndarray of int64, shape (C, N_SCALARS)
+        Of each cell: its profile, its kind of waits, max_attempts, row of `limits`, mask of the
+        index into `limits` (0 without a budget, so that its one large entry is read), threshold.
+    capacities : ndarray of int32, shape (P, T)
+        Calls served in each round.
+    failures : ndarray, shape (P, T)
+        How often a served call fails all the same, in each round: uint64 in 2**-32 (`philox`),
+        float64 (`lesson`).
+    profiles : ndarray of int64, shape (P, N_OF_PROFILE)
+        First round of the measured window, the round after its last, whether any served call can
+        fail.
+    offsets, widths : ndarray, shape (B, A)
+        After failed attempt n a retry waits ``1 + floor(offset + u * width)`` rounds, u uniform
+        on [0, 1): uint64 in 2**-32 rounds (`philox`), float64 in rounds (`lesson`).
+    limits : ndarray of int32, shape (L, n_requests + 1)
+        Most retries that a budget allows, by the number of primary calls.
+    n_requests : int
+        Room for the requests of a replication.
+    ahead : tuple of int
+        Rounds, from the first to before the second, whose requests nearly all fail at first.
+    wheel_size : int
+        S, a power of two greater than the longest wait.
+    """
+
+    n_rounds: int
+    thresholds: NDArray[np.uint64]
+    guide: NDArray[np.uint16]
+    exp_rate: float
+    service_drawn: bool
+    scalars: NDArray[np.int64]
+    capacities: NDArray[np.int32]
+    failures: NDArray[Any]
+    profiles: NDArray[np.int64]
+    offsets: NDArray[Any]
+    widths: NDArray[Any]
+    limits: NDArray[np.int32]
+    n_requests: int
+    ahead: tuple[int, int]
+    wheel_size: int
+
+
+def smallest_tables(number: type) -> CellTables:
+    """One cell without traffic; `number` is the type of its rates and waits."""
+    return CellTables(
+        n_rounds=1,
+        thresholds=np.empty(0, np.uint64),
+        guide=np.zeros(4096, np.uint16),
+        exp_rate=1.0,
+        service_drawn=False,
+        scalars=np.zeros((1, N_SCALARS), np.int64),
+        profiles=np.zeros((1, N_OF_PROFILE), np.int64),
+        capacities=np.zeros((1, 1), np.int32),
+        failures=np.zeros((1, 1), number),
+        offsets=np.zeros((1, 1), number),
+        widths=np.zeros((1, 1), number),
+        limits=np.zeros((1, 1), np.int32),
+        n_requests=0,
+        ahead=(0, 0),
+        wheel_size=2,
+    )
+
+
+# --- the wheel -----------------------------------------------------------------------------------
+
+ROUND_SHIFT: Final = 40
+REQUEST_SHIFT: Final = 16
+ATTEMPT_MASK: Final = (1 << REQUEST_SHIFT) - 1
+INDEX_MASK: Final = (1 << ROUND_SHIFT) - 1
+"""The bits of an entry that tell the draws of one call from those of all others."""
+
+
+class Wheel(NamedTuple):
+    """Retries that are due.
+
+    Attributes
+    ----------
+    n_waiting : ndarray of int32, shape (S,)
+        How many in each slot.
+    entries : ndarray of int64, shape (S << room_bits,)
+        Those of a slot stand together.
+    room_bits : int
+        log2 of the entries that a slot has room for.
+    """
+
+    n_waiting: NDArray[np.int32]
+    entries: NDArray[np.int64]
+    room_bits: int
+
+
+def empty_wheel(size: int, room_bits: int) -> Wheel:
+    """A wheel on which nothing is due."""
+    return Wheel(np.zeros(size, np.int32), np.empty(size << room_bits, np.int64), room_bits)
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+LEVELS: Final = 8
+"""Blocks of draws that are remembered for a request: 8 times 4 attempts. Later ones take their
+place."""
+
+
+class Stream(NamedTuple):
+    """The draws of one replication, see `draws`.
+
+    Attributes
+    ----------
+    k0, k1 : uint64
+        Low and high half of the seed.
+    replication : uint64
+        Its index.
+    serial : int64
+        A number for it that was not used before in this block, above the bits of `INDEX_MASK`.
+    """
+
+    k0: np.uint64
+    k1: np.uint64
+    replication: np.uint64
+    serial: int
+
+
+class Memory(NamedTuple):
+    """Blocks of four draws, kept for the other cells of the replication.
+
+    Attributes
+    ----------
+    tags : ndarray of int64, shape (4 * places,)
+        At 4 times the place: whose block stands there.
+    words : ndarray of uint32, shape (8 * places,)
+        The same memory: the block follows its tag.
+    request_mask, level_mask, level_shift : int
+        The place is made of the low bits of the request and of a number below `LEVELS`.
+    """
+
+    tags: NDArray[np.int64]
+    words: NDArray[np.uint32]
+    request_mask: int
+    level_mask: int
+    level_shift: int
+
+
+def empty_memory(n_requests: int) -> Memory:
+    """Room for as many requests as a replication has, or as fit in 8 MB."""
+    n_bits = min(max(n_requests.bit_length(), 4), 15)
+    tags = np.zeros(4 * LEVELS << n_bits, np.int64)
+    mask = (1 << n_bits) - 1
+    return Memory(tags, tags.view(np.uint32), mask, (LEVELS - 1) << n_bits, n_bits)
+
+
+class Traffic(NamedTuple):
+    """What the cells of a block have in common in a replication, made anew for each.
+
+    Attributes
+    ----------
+    uniforms : ndarray of uint64, shape (T or T + 1,)
+        From which the arrivals are made; an even number.
+    arrivals : ndarray of int32, shape (T, padded with zeros to a multiple of 8)
+        Requests that arrive in each round.
+    first : ndarray of int32, shape (T + 1,)
+        Running number of the first request of each round; at last the number of all.
+    first_service : ndarray of uint32, shape (4, T), or (4, 0) where no served call fails
+        SERVICE words of the first attempts of the first four requests of each round.
+    marks : ndarray of uint8, shape (P, T, padded)
+        How first calls can fail in each round, see `fast`.
+    marks_by_eight : ndarray of uint64, shape (P, T / 8)
+        The same memory.
+    busy : ndarray of int32, shape (P, T, padded, + 1)
+        The rounds that have a mark; T ends the list.
+    most : ndarray of int64, shape (P, 2)
+        Most arrivals in one round: of all rounds, and of those after the window.
+    listed : ndarray of int32, shape (2, n_requests + 4)
+        Round and index of the requests that draw ahead.
+    drawn : ndarray of uint32, shape (4, n_requests)
+        What they draw.
+    """
+
+    uniforms: NDArray[np.uint64]
+    arrivals: NDArray[np.int32]
+    first: NDArray[np.int32]
+    first_service: NDArray[np.uint32]
+    marks: NDArray[np.uint8]
+    marks_by_eight: NDArray[np.uint64]
+    busy: NDArray[np.int32]
+    most: NDArray[np.int64]
+    listed: NDArray[np.int32]
+    drawn: NDArray[np.uint32]
+
+
+def empty_traffic(tables: CellTables) -> Traffic:
+    """Room for the traffic of one replication."""
+    n_rounds, n_requests, n_profiles = tables.n_rounds, tables.n_requests, len(tables.profiles)
+    n_padded = (n_rounds + 7) & ~7
+    calls_can_fail = tables.profiles[:, P_CAN_FAIL].any()
+    marks = np.zeros((n_profiles, n_padded), np.uint8)
+    return Traffic(
+        uniforms=np.empty((n_rounds + 1) & ~1, np.uint64),
+        arrivals=np.zeros(n_padded, np.int32),
+        first=np.zeros(n_rounds + 1, np.int32),
+        first_service=np.empty((4, n_rounds if calls_can_fail else 0), np.uint32),
+        marks=marks,
+        marks_by_eight=marks.view(np.uint64),
+        busy=np.empty((n_profiles, n_padded + 1), np.int32),
+        most=np.empty((n_profiles, 2), np.int64),
+        listed=np.empty((2, n_requests + 4), np.int32),
+        drawn=np.empty((4, n_requests), np.uint32),
+    )
