@@ -98,7 +98,7 @@ def test_each_file_is_put_once_and_none_is_moved(
     monkeypatch.setattr(type(memory), "mv", None)
     mc.run(small, URL)
     shards = [path for path in put if "/replications/" in path]
-    assert len(shards) == len(set(shards)) == len(store.shard_paths(store.place(URL)))
+    assert len(shards) == len(set(shards)) == len(store.shard_paths(store.path_of(URL)))
 
 
 def test_a_finished_run_started_again_touches_no_object(small: Path, memory: Any) -> None:
@@ -196,7 +196,7 @@ def test_status_verify_plan_and_scan_take_a_url(small: Path) -> None:
 
 
 def test_a_second_run_is_told_who_is_at_work(small: Path, memory: Any) -> None:
-    folder = store.place(URL)
+    folder = store.path_of(URL)
     with store.held(folder, lambda message: None):
         expected = objects(memory)
         with pytest.raises(FolderError, match=f"{URL}: in use by process"):
@@ -221,7 +221,7 @@ def test_the_lock_of_a_process_that_is_gone_is_taken_over(small: Path) -> None:
         capture_output=True,
         check=True,
     )
-    (store.place(URL) / ".lock").write_bytes(done.stdout)
+    (store.path_of(URL) / ".lock").write_bytes(done.stdout)
     told: list[str] = []
     assert mc.run(small, URL, say=told.append).complete
     assert "which was at work here, is gone" in told[0]

@@ -1,4 +1,4 @@
-"""Rows made by the workers of a Dask cluster: those of a local run, whatever befalls a worker."""
+"""Rows made by the workers of a Dask cluster: those of a local run, whatever befalls a dask."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from typer.testing import CliRunner
 
 import mc
 from mc import cli, store
-from mc.runner import ClusterError, cluster, tasks, worker
-from mc.runner.cluster import Cluster
-from mc.runner.making import Recipe, make_shards
-from mc.runner.tasks import Task, plan_blocks
+from mc.experiment import read
+from mc.runner import ClusterError, dask
+from mc.runner.dask import Cluster
+from mc.runner.shards import make_shards, storage_of
+from mc.runner.simulation import Task
+from mc.runner.storage import Storage
+from mc.store.threads import StopFlag
 
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 
@@ -128,10 +131,11 @@ def test_an_interrupt_calls_the_tasks_back_and_keeps_what_is_written(
 def test_a_worker_with_another_source_is_refused(
     small: Path, workers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "code_name", lambda: "retrystorm 9.9 (source 0)")
+    here = dask.code_name()
+    monkeypatch.setattr(dask, "code_name", lambda: "retrystorm 9.9 (source 0)")
     with pytest.raises(ClusterError) as caught:
         mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
-    assert f"has {worker.code_name()}, this is retrystorm 9.9 (source 0)" in str(caught.value)
+    assert f"has {here}, this is retrystorm 9.9 (source 0)" in str(caught.value)
 
 
 def test_a_worker_without_this_program_is_refused(
@@ -145,26 +149,23 @@ def test_a_worker_without_this_program_is_refused(
 
         return start
 
-    monkeypatch.setattr(cluster, "_starter", starter)
+    monkeypatch.setattr(dask, "_starter", starter)
     with pytest.raises(ClusterError, match="a worker has another retrystorm, or none"):
         mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
 
 
-def test_what_is_sent_is_small() -> None:
-    """Cells and a range: nothing that grows with the replications, and none of the tables."""
-    cells = {n: mc.Cell(budget=n / 100, tries=(3, 3, 3)) for n in range(100)}
-    (block,) = plan_blocks(cells, "philox")
-    few, many = Task((block,), 0, 10), Task((block,), 0, 1_000_000)
-    tasks.simulate_task(few, range_of(10), 1, threading.Event(), lambda n_rows: None)
-    got = len(pickle.dumps(many))
-    assert got < 60_000
-    assert abs(got - len(pickle.dumps(few))) < 10
-
-
-def range_of(n: int) -> Any:
-    import numpy as np
-
-    return np.arange(n)
+@pytest.mark.parametrize("keep", ["rows", "histograms"])
+def test_what_is_sent_is_small(tmp_path: Path, keep: str) -> None:
+    """The cells of a task, however many there are: no other cells, and none of the tables."""
+    text = f'title = "many"\nkeep = "{keep}"\n[fixed]\ntries = [3, 3]\n[grid]\nbudget = '
+    sizes = []
+    for n_cells in (100, 2000):
+        axis = f"{{from = 0, to = 1, steps = {n_cells}}}\n"
+        storage = storage_of(read(write(tmp_path, text + axis)))
+        task = Task(tuple(range(100)), 0, 1_000_000)
+        sizes.append(len(pickle.dumps((storage.only(task), task))))
+    assert max(sizes) < 60_000
+    assert abs(sizes[1] - sizes[0]) < 2000
 
 
 # --- on a worker, without a cluster --------------------------------------------------------------
@@ -172,45 +173,52 @@ def range_of(n: int) -> Any:
 
 @pytest.fixture
 def task() -> Task:
-    return Task(tuple(plan_blocks({0: mc.Cell(rounds=100)}, "philox")), 0, 50)
+    return Task((0,), 0, 50)
 
 
-def recipe_for(folder: Path) -> Recipe:
-    return Recipe(folder, "philox", 1, None, 50)
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return storage_of(read(write(tmp_path, 'title = "one"\n[fixed]\nrounds = 100\n')))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
 
 
 def test_a_task_of_a_run_that_is_not_seen_is_refused(
-    tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch
+    out: Path, storage: Storage, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "SHARED_SECONDS", 0.0)
-    payload = pickle.dumps((recipe_for(tmp_path), task, "token"))
+    monkeypatch.setattr(dask, "SHARED_SECONDS", 0.0)
+    payload = pickle.dumps((out, storage, task, "token"))
     with pytest.raises(ClusterError, match="must be on storage that all machines share"):
-        worker.make_here(worker.code_name(), payload)
-    assert not list(tmp_path.iterdir())
+        dask.make_here(dask.code_name(), payload)
+    assert not list(out.iterdir())
 
 
-def test_a_task_done_twice_leaves_one_shard(tmp_path: Path, task: Task) -> None:
-    with store.held(tmp_path, lambda message: None) as token:
-        store.make_ready(tmp_path, "rows")
-        payload = pickle.dumps((recipe_for(tmp_path), task, token))
+def test_a_task_done_twice_leaves_one_shard(out: Path, storage: Storage, task: Task) -> None:
+    with store.held(out, lambda message: None) as token:
+        store.make_ready(out, "rows")
+        payload = pickle.dumps((out, storage, task, token))
         for _ in range(2):
-            got = pickle.loads(worker.make_here(worker.code_name(), payload))
+            got = pickle.loads(dask.make_here(dask.code_name(), payload))
             expected: tuple[int, list[Task]] = (50, [])
             assert got == expected
-    assert len(store.shard_paths(tmp_path)) == 1
+    assert len(store.shard_paths(out)) == 1
 
 
-def test_a_task_of_a_run_that_ends_meanwhile_writes_nothing(tmp_path: Path, task: Task) -> None:
-    with store.held(tmp_path, lambda message: None) as token:
-        store.make_ready(tmp_path, "rows")
-        run = worker._Run(tmp_path, token)
+def test_a_task_of_a_run_that_ends_meanwhile_writes_nothing(
+    out: Path, storage: Storage, task: Task
+) -> None:
+    with store.held(out, lambda message: None) as token:
+        store.make_ready(out, "rows")
+        run = dask._Run(out, token)
         assert not run.is_set()
-    got = make_shards(
-        recipe_for(tmp_path), task, run, may_write=lambda: store.is_held(tmp_path, token)
-    )
+    got = make_shards(out, storage, task, run, may_write=lambda: store.is_held(out, token))
     expected = (0, [task])
     assert got == expected
-    assert not store.shard_paths(tmp_path)
+    assert not store.shard_paths(out)
     run.next_look = 0.0
     assert run.is_set()
 
@@ -229,7 +237,9 @@ def test_shards_that_overlap_because_a_worker_was_lost_are_put_aside(
         def nthreads(self) -> dict[str, int]:
             return {"a": 1}
 
-    def work_on(running: Cluster, recipe: Recipe, token: str, some: Any, progress: Any) -> None:
+    def work_on(
+        running: Cluster, folder: Path, storage: Storage, token: str, some: Any, progress: Any
+    ) -> None:
         given.append(list(some))
         for k, each in enumerate(some):
             n = each.stop - each.start
@@ -239,10 +249,10 @@ def test_shards_that_overlap_because_a_worker_was_lost_are_put_aside(
             if k == 1 and len(given) == 1:
                 pieces = [(each.start, each.stop - n // 2), (each.start + n // 3, each.stop)]
             for start, stop in pieces:
-                make_shards(recipe, Task(each.blocks, start, stop), threading.Event())
+                make_shards(folder, storage, Task(each.ids, start, stop), StopFlag())
 
-    monkeypatch.setattr("mc.runner.folder.connected", connected)
-    monkeypatch.setattr("mc.runner.growing.work_on", work_on)
+    monkeypatch.setattr("mc.runner.dask.connected", connected)
+    monkeypatch.setattr("mc.runner.dask.work_on", work_on)
     out = small.parent / "out"
     told: list[str] = []
     mc.run(small, out, scheduler="tcp://a:1", say=told.append)
@@ -270,7 +280,7 @@ def test_shards_that_overlap_because_a_worker_was_lost_are_put_aside(
 def test_a_scheduler_that_will_not_do_is_refused(
     small: Path, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 0.5)
     out = small.parent / "out"
     answer = CliRunner().invoke(cli.app, ["run", str(small), "--out", str(out), *options])
     assert answer.exit_code == 2
@@ -317,4 +327,4 @@ def test_a_cluster_that_fails_on_the_way_can_be_mended(
 ) -> None:
     """An `OSError`: the command line says that the same command goes on."""
     with pytest.raises(OSError, match=f"scheduler tcp://a:1: {message}"):
-        cluster._outcome(Cluster("tcp://a:1", None), future())
+        dask._outcome(Cluster("tcp://a:1", None), future())

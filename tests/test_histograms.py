@@ -24,10 +24,10 @@ from mc import kernel, statistics, store
 from mc.cli import app
 from mc.experiment import Claim, cell_table, read
 from mc.model import METRICS
-from mc.runner import tabling, tallying, tasks
-from mc.runner.tallying import claim_key, claim_of
+from mc.runner import histograms, simulation
+from mc.runner import rows as row_storage
 from mc.statistics import tallies
-from mc.statistics.tallies import Tally
+from mc.statistics.tallies import Tally, claim_key, claim_of
 from mc.store import FolderError
 
 # "light" has other traffic than its baseline, and each value of the grid has other traffic, too;
@@ -86,7 +86,7 @@ N_ROWS: Final = N_CELLS * 24
 @pytest.fixture(autouse=True)
 def _few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting a task takes 30 ms, however small it is."""
-    monkeypatch.setattr(tallying, "MIN_TASKS", 4)
+    monkeypatch.setattr(histograms, "MIN_TASKS", 4)
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +132,14 @@ def test_tables_do_not_depend_on_the_size_of_blocks(
 ) -> None:
     """Tasks of few rows, each of few cells; few cells in memory together, for the tables, too."""
     for module, name, value in (
-        (tasks, "CELLS_PER_BLOCK", 1),
-        (tasks, "ROWS_PER_TASK", 5),
-        (tasks, "MIN_TASKS", 1),
-        (tallying, "MIN_TASKS", 1),
-        (tallying, "CELLS_PER_TASK", 1),
-        (tallying, "ROWS_AT_ONCE", 30),
-        (tallying, "LINES_AT_ONCE", 1),
-        (tabling, "ROWS_AT_ONCE", 1),
+        (simulation, "CELLS_PER_BLOCK", 1),
+        (simulation, "ROWS_PER_TASK", 5),
+        (simulation, "MIN_TASKS", 1),
+        (histograms, "MIN_TASKS", 1),
+        (histograms, "CELLS_PER_TASK", 1),
+        (histograms, "ROWS_AT_ONCE", 30),
+        (histograms, "LINES_AT_ONCE", 1),
+        (row_storage, "ROWS_AT_ONCE", 1),
     ):
         assert hasattr(module, name)
         monkeypatch.setattr(module, name, value)
@@ -249,6 +249,11 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, p
     return frame, cell_table(experiment), {claim_key(claim): claim}
 
 
+def counted(rows: pl.DataFrame, cells: pl.DataFrame, claims: Any) -> Tally:
+    (stack,) = statistics.stacks(rows, cells)
+    return tallies.count(stack, claims=claims)
+
+
 def made_again(tally: Tally, cells: pl.DataFrame) -> Tally:
     """What is read of a file that a tally was written to."""
     kept = json.loads(json.dumps(tallies.sums(tally)))
@@ -273,12 +278,7 @@ def test_tables_of_parts_added_in_any_order_are_those_of_the_rows(
     at = [0, *sorted(ends), N]
     parts = [
         made_again(
-            tallies.count(
-                rows.filter(pl.col("replication").is_between(start, stop - 1)),
-                cells,
-                [0, 1, 2],
-                claims,
-            ),
+            counted(rows.filter(pl.col("replication").is_between(start, stop - 1)), cells, claims),
             cells,
         )
         for start, stop in pairwise(at)

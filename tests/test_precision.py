@@ -22,11 +22,11 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import mc
-from mc import store
+from mc import statistics, store
 from mc.cli import app
 from mc.experiment import ExperimentError, Precision, cell_table, read
 from mc.model import COUNTERS, METRICS
-from mc.runner import stages, tasks
+from mc.runner import simulation, stages
 from mc.statistics import with_ratios
 from mc.store import FolderError
 
@@ -189,9 +189,20 @@ def rows_with(values: list[int | None], metric: str = "calls") -> pl.DataFrame:
     )
 
 
+def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision) -> set[int]:
+    """Which cells have enough replications."""
+    found: set[int] = set()
+    for stack in statistics.stacks(rows, cells):
+        counted = {
+            name: statistics.histogram(stack.numbers(METRICS[name])) for name in precision.metrics
+        }
+        found |= stages.are_precise(counted, stack.cells, precision)
+    return found
+
+
 def is_precise(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision) -> bool:
     """Whether cell 0 has enough replications."""
-    return 0 in stages.precise_cells(rows, cells, precision)
+    return 0 in precise_cells(rows, cells, precision)
 
 
 def test_the_half_width_is_compared_with_a_share_of_the_mean(tmp_path: Path) -> None:
@@ -305,11 +316,11 @@ def test_each_cell_is_judged_as_it_would_be_alone() -> None:
     for relative in (0.001, 0.01, 0.03):
         for metrics in (("window_rate",), ("drain",), ("window_rate", "drain")):
             precision = Precision(metrics, relative, None, 0.95, 100, 1000)
-            got = stages.precise_cells(shuffled, cells, precision)
+            got = precise_cells(shuffled, cells, precision)
             expected = {
                 cell
                 for cell in range(8)
-                if stages.precise_cells(
+                if precise_cells(
                     rows.filter(pl.col("cell") == cell), cells[cell : cell + 1], precision
                 )
             }
@@ -699,7 +710,7 @@ def test_the_interval_of_a_stopped_mean_keeps_its_coverage(
     text = f'title = "c"\n[precision]\nmetric = "{metric}"\n{asked}\n[fixed]\n{fixed}\n'
     covers, counts = 0, []
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(tasks, "MIN_TASKS", 1)  # one file a stage
+        monkeypatch.setattr(simulation, "MIN_TASKS", 1)  # one file a stage
         for seed in range(N_EXPERIMENTS):
             out = tmp_path / f"out{seed}"
             run(text, out, seed=seed)

@@ -33,7 +33,7 @@ import mc
 from mc import store
 from mc.experiment import read
 from mc.model import COUNTERS, METRICS, PARAMETERS, RATIOS
-from mc.runner import tasks
+from mc.runner import simulation
 from mc.store import FolderError
 
 REPLICATIONS: Final = 40
@@ -393,22 +393,22 @@ def test_the_experiment_stands_in_the_manifest_as_it_was_overridden(tmp_path: Pa
     assert mc.load(tmp_path / "out").cells["rounds"].unique().to_list() == [200]
 
 
-def parts(n_blocks: int, replications: int, cells_per_block: int = 1) -> list[tasks.Task]:
+def parts(n_blocks: int, replications: int, cells_per_block: int = 1) -> list[simulation.Task]:
     """Give the work on cells of different traffics, numbered crosswise."""
     cells = {
         n_blocks * k + i: mc.Cell(arrivals_per_second=50 + i, rounds=10, backoff_cap=k + 1)
         for i in range(n_blocks)
         for k in range(cells_per_block)
     }
-    blocks = tasks.plan_blocks(cells, "philox")
+    blocks = simulation.plan_blocks(cells, "philox")
     assert len(blocks) == n_blocks
-    return [tasks.Task((block,), 0, replications) for block in blocks]
+    return [simulation.Task(block.ids, 0, replications) for block in blocks]
 
 
 @pytest.mark.parametrize("n_blocks", [1, 7, 40, 1000, 3000])
 @pytest.mark.parametrize("replications", [1, 2, 1000, 1_000_000])
 def test_there_are_at_most_about_a_thousand_shards(n_blocks: int, replications: int) -> None:
-    got = len(tasks.cut(parts(n_blocks, replications)))
+    got = len(simulation.cut(parts(n_blocks, replications)))
     assert min(16, n_blocks * replications) <= got <= 1100
 
 
@@ -417,7 +417,7 @@ def test_there_are_at_most_about_a_thousand_shards(n_blocks: int, replications: 
 @pytest.mark.parametrize("cells_per_block", [1, 5])
 def test_tasks_hold_every_row_once(n_blocks: int, replications: int, cells_per_block: int) -> None:
     counts: Counter[int] = Counter()
-    for task in tasks.cut(parts(n_blocks, replications, cells_per_block)):
+    for task in simulation.cut(parts(n_blocks, replications, cells_per_block)):
         counts.update(dict.fromkeys(task.ids, task.stop - task.start))
     expected = dict.fromkeys(range(n_blocks * cells_per_block), replications)
     assert counts == expected
@@ -429,9 +429,9 @@ def test_a_task_out_of_time_goes_on_later_with_the_same_rows(
     """Every call of the kernel ends its task, be it amid a block or between two of a pack."""
     text = WITHOUT_TAIL.replace("[grid]", "[grid]\narrivals_per_second = [60, 90, 120]")
     text = text.replace("arrivals_per_second = 120\n", "")
-    monkeypatch.setattr(tasks, "MIN_TASKS", 1)
+    monkeypatch.setattr(simulation, "MIN_TASKS", 1)
     run(text, tmp_path / "whole", replications=3)
-    monkeypatch.setattr(tasks, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(simulation, "SAVE_SECONDS", 0.0)
     run(text, tmp_path / "out", replications=3)
     got = [len(store.shard_paths(tmp_path / name)) for name in ("whole", "out")]
     expected = [1, 3 * 3]  # one pack; blocks x replications

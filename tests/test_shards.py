@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import mc
 from mc import store
 from mc.cli import app
-from mc.runner import tasks
+from mc.runner import simulation
 from mc.store import FolderError
 
 FIXED: Final = """
@@ -259,12 +259,12 @@ def test_when_all_rows_are_there_a_part_says_how_to_go_on(tmp_path: Path) -> Non
 def test_many_parts_and_stages_make_at_most_about_a_thousand_shards() -> None:
     cell = mc.Cell()
     for n_cells in (18, 1000):
-        blocks = tasks.plan_blocks(dict.fromkeys(range(n_cells), cell), "philox")
+        blocks = simulation.plan_blocks(dict.fromkeys(range(n_cells), cell), "philox")
         stages = [1000 * 2**j for j in range(7)]
         n_tasks = 0
         for before, n in zip([0, *stages], stages, strict=False):
-            parts = [tasks.Task((block,), before, n) for block in blocks]
-            n_tasks += len(tasks.cut(parts, n_cells * stages[-1], n_parts=500))
+            parts = [simulation.Task(block.ids, before, n) for block in blocks]
+            n_tasks += len(simulation.cut(parts, n_cells * stages[-1], n_parts=500))
         assert n_tasks <= 1000
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import mc
 from mc import kernel
 from mc.cli import app
-from mc.runner import verification
+from mc.runner import rows
 
 EXPERIMENT: Final = """
 title = "small"
@@ -62,9 +62,11 @@ def shards(folder: Path) -> list[Path]:
 def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Path:
     """Change rows of a shard as someone would who also makes its hash and the manifest right."""
     table = pq.read_table(path)
-    rows = change(pl.DataFrame(pl.from_arrow(table)))
+    changed = change(pl.DataFrame(pl.from_arrow(table)))
     sink = pa.BufferOutputStream()
-    pq.write_table(rows.to_arrow().replace_schema_metadata(pq.read_metadata(path).metadata), sink)
+    pq.write_table(
+        changed.to_arrow().replace_schema_metadata(pq.read_metadata(path).metadata), sink
+    )
     content = sink.getvalue().to_pybytes()
     stem = path.stem.rpartition("-")[0]
     new = path.with_name(f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.parquet")
@@ -105,7 +107,7 @@ def test_a_small_folder_is_sampled_until_every_row_was_made_once(folder: Path) -
 def test_a_short_sample_has_rows_and_can_be_drawn_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "CELLS_PER_DRAW", 1)
+    monkeypatch.setattr(rows, "CELLS_PER_DRAW", 1)
     found = mc.verify(folder, seconds=0, seed=3)
     assert 0 < found.n_checked < N_ROWS
     assert found.seed == 3
@@ -131,8 +133,8 @@ def test_a_changed_counter_is_named_with_its_place(
     here = (pl.col("cell") == 7) & (pl.col("replication") == 1)
     stored = pl.read_parquet(path).filter(here)["calls"].item()
 
-    def change(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.with_columns(calls=pl.col("calls") + here.cast(pl.Int32))
+    def change(table: pl.DataFrame) -> pl.DataFrame:
+        return table.with_columns(calls=pl.col("calls") + here.cast(pl.Int32))
 
     new = rewritten(path, change)
     if seconds is None:

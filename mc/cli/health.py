@@ -157,7 +157,7 @@ def look_at_versions() -> Finding:
 
 def look_at_cores() -> Finding:
     """How many threads a run has if it is not told."""
-    from mc.runner.tasks import n_threads
+    from mc.runner.simulation import n_threads
 
     n = n_threads(None)
     return Finding("cores", f"{n}, of {os.cpu_count() or n} in this machine", {"n_cores": n})

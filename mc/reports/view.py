@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mc import experiment as experiments
 from mc.model import HEADLINE, METRICS, Cell
-from mc.runner import indices_of
+from mc.runner import Draws
 from mc.statistics import half_width
 from mc.store import Results
 
@@ -318,7 +318,7 @@ class View:
         """What the kernel is given for the replications of the second pass."""
         line = self.lines[cell]
         most = max(_FEWEST_TRACED, _ROUNDS_TRACED // line["rounds"])
-        return indices_of(self.source, min(line["replications"], TRACED, most))
+        return Draws.of(self.source).indices(0, min(line["replications"], TRACED, most))
 
 
 def spread(listed: Sequence[_T], n: int) -> list[_T]:

@@ -1,24 +1,36 @@
 """From an experiment to its results.
 
-`simulate` gives rows, `trace` their rounds, `run` fills a results folder; `plan` says before what
-that costs, `verify` after whether the folder is what it says.
+simulation   cells -> rows: blocks for the kernel, tasks for the threads
+storage      what a run keeps of its replications: one interface, and behind it
+rows, histograms
+             how each is cut into tasks, simulated, saved, read, checked, estimated
+shards       a task -> its shards
+resume       which shards exist, and which ranges are missing
+stages       [precision]: which cells have enough replications
+tables       shards -> tallies -> summary, comparisons, claims
+running      all of it: `run`, `merge`
+dask         the workers of a cluster in place of threads
+costs, planning
+             what a run will cost
+verification whether a folder is what it says
+tracing      replications round by round
 """
 
-from mc.runner.folder import merge, run
+from mc.runner.dask import ClusterError
 from mc.runner.planning import Plan, plan
-from mc.runner.tasks import Block, plan_blocks, simulate, simulate_block
-from mc.runner.tracing import Rounds, choose, indices_of, rounds_of, trace, trace_points
+from mc.runner.running import merge, run
+from mc.runner.simulation import Block, Draws, plan_blocks, simulate, simulate_block
+from mc.runner.tracing import Rounds, choose, rounds_of, trace, trace_points
 from mc.runner.verification import Verification, verify
-from mc.runner.worker import ClusterError
 
 __all__ = [
     "Block",
     "ClusterError",
+    "Draws",
     "Plan",
     "Rounds",
     "Verification",
     "choose",
-    "indices_of",
     "merge",
     "plan",
     "plan_blocks",

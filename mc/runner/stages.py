@@ -10,41 +10,70 @@ look at every replication would not: it ends where the spread is small by luck.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from mc import statistics
 from mc.experiment import Precision
 from mc.model import METRICS
-from mc.statistics import Histogram, intervals
+from mc.runner.storage import Storage
+from mc.statistics import Histogram, intervals, moments
 from mc.statistics.rows import RATIO_STEPS
+from mc.store import Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def columns(precision: Precision) -> list[str]:
-    """Columns of the rows that `precise_cells` needs."""
-    metrics = [METRICS[name] for name in precision.metrics]
-    names = [name for m in metrics for name in (m.counter, m.per) if name]
-    return ["cell", "replication", *dict.fromkeys(names)]
+def precise_cells(
+    storage: Storage,
+    shards: Sequence[Shard],
+    numbers: Sequence[int],
+    n: int,
+    precision: Precision,
+) -> set[int]:
+    """Find the cells whose first n replications are enough.
+
+    Parameters
+    ----------
+    storage : Storage
+        What the shards hold.
+    shards : sequence of Shard
+        All replications of the cells up to the n-th.
+    numbers : sequence of int
+        The cells.
+    n : int
+        Replications after a stage.
+    precision : Precision
+        What is asked for.
+
+    Returns
+    -------
+    set of int
+        See `are_precise`.
+    """
+    precise: set[int] = set()
+    for lines, counted in storage.histograms(shards, numbers, n, precision.metrics):
+        precise |= are_precise(counted, lines, precision)
+    return precise
 
 
-def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision) -> set[int]:
+def are_precise(
+    counted: Mapping[str, Histogram], cells: pl.DataFrame, precision: Precision
+) -> set[int]:
     """Find the cells in which every metric is known as precisely as asked.
 
     Parameters
     ----------
-    rows : polars.DataFrame
-        `columns` of replications 0 .. n - 1 of the cells, in any order.
-    cells : polars.DataFrame
-        The table of cells.
+    counted : mapping of str to Histogram
+        Of each metric in K cells.
+    cells : polars.DataFrame, height K
+        Their lines in the table of cells.
     precision : Precision
-        What is asked for. A metric that is undefined in all rows of a cell is not asked for in
-        this cell.
+        What is asked for. A metric that is undefined in all replications of a cell is not asked
+        for in this cell.
 
     Returns
     -------
@@ -52,34 +81,6 @@ def precise_cells(rows: pl.DataFrame, cells: pl.DataFrame, precision: Precision)
         Numbers of the cells in which the interval of the mean of each metric is to be given, see
         `intervals.mean_given`, and half of it, at the confidence of `precision`, is within the
         tolerance. What is 0 for want of retries needs no interval.
-    """
-    found: set[int] = set()
-    for stack in statistics.stacks(rows, cells):
-        counted = {
-            name: statistics.histogram(stack.numbers(METRICS[name])) for name in precision.metrics
-        }
-        found |= are_precise(counted, stack.cells, precision)
-    return found
-
-
-def are_precise(
-    counted: Mapping[str, Histogram], cells: pl.DataFrame, precision: Precision
-) -> set[int]:
-    """Find the same by the histogram of each metric.
-
-    Parameters
-    ----------
-    counted : mapping of str to Histogram
-        Of K cells.
-    cells : polars.DataFrame, height K
-        Their lines in the table of cells.
-    precision : Precision
-        What is asked for.
-
-    Returns
-    -------
-    set of int
-        See `precise_cells`.
     """
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
@@ -92,7 +93,7 @@ def are_precise(
 
 def _is_known(counted: Histogram, precision: Precision, least: int) -> NDArray[np.bool_]:
     """Whether one metric is known in each cell; `least` is its number without retries."""
-    found = statistics.moments(counted)
+    found = moments(counted)
     n = found.n
     n_others = n - counted.sums(np.where(counted.values == least, counted.counts, 0))
     # where a small spread may only say that what is rare has not been seen yet

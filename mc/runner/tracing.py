@@ -13,7 +13,7 @@ from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
 from mc.experiment.words import hint, quote, tries_text, value_text
 from mc.model import Cell, Generator
-from mc.runner.tasks import Block, check_cells, chosen_indices, lesson_seeds, simulate_block
+from mc.runner.simulation import Block, Draws, check_cells, chosen_indices, simulate_block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,7 +170,7 @@ def trace_points(
         As `trace` gives it; `cell` is the number of the cell in the experiment.
     """
     names = np.array(replications, np.int64)
-    indices = indices_of(experiment.source, int(names.max()) + 1)[names]
+    indices = Draws.of(experiment.source).indices(0, int(names.max()) + 1)[names]
     cells = {point.cell: point.parameters for point in points}
     return _frame(cells, names, indices, experiment.seed, experiment.generator)
 
@@ -231,13 +231,6 @@ def _written(point: Point, name: str) -> str | None:
     if name in ("scenario", "policy"):
         return str(getattr(point, name))
     return value_text(point.at[name]) if name in point.at else None
-
-
-def indices_of(source: Mapping[str, Any], n: int) -> NDArray[np.int64]:
-    """What the kernel is given for replications 0 .. n-1 of an experiment, see its `source`."""
-    is_lesson = source["generator"] == "lesson"
-    seeds = source["seeds"] or (lesson_seeds(source["seed"], n) if is_lesson else range(n))
-    return np.array(seeds[:n], np.int64)
 
 
 def _frame(

@@ -8,7 +8,8 @@ to the last bit, those made of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -23,7 +24,7 @@ from mc.statistics.claims import ClaimCounts, count_claims
 from mc.statistics.comparisons import COMPARISONS_SCHEMA, PairCounts, comparison, count_pairs
 from mc.statistics.counts import Histogram, Sums, from_pairs
 from mc.statistics.estimates import as_frame
-from mc.statistics.rows import Stack, divisors_of, stacks
+from mc.statistics.rows import Numbers, Stack, divisors_of
 from mc.statistics.summary import MetricCounts, count_metric, summary
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ HISTOGRAMS_COLUMNS: Final[dict[str, Column]] = {
 
 HISTOGRAMS_SCHEMA: Final = schema_of(HISTOGRAMS_COLUMNS)
 
+DIFFERENCES_SCHEMA: Final = pl.Schema(
+    {
+        "cell": pl.Int32(),
+        "metric": pl.String(),
+        "what": pl.String(),
+        "stored": pl.String(),  # sums may need more than 64 bits
+        "recomputed": pl.String(),
+    }
+)
+
 SUMS: Final = {
     "traffic": ("n", "x", "a", "b", "xx", "xa", "xb", "aa", "ab", "bb"),
     "ratio": ("n", "x", "y", "xx", "xy", "yy"),
@@ -53,6 +64,23 @@ SUMS: Final = {
 counters of `TRAFFIC`, y is the baseline (the denominator)."""
 
 _RATIOS: Final = [metric.name for metric in METRICS.values() if metric.per]
+
+
+def claim_key(claim: Claim) -> str:
+    """All that is counted of a claim, which is not its text; `claim_of` is the way back."""
+    metrics, cells = list(claim.metrics), list(claim.cells)
+    return json.dumps([metrics, claim.relation, cells, claim.value, claim.times, claim.margin])
+
+
+def claim_of(key: str) -> Claim:
+    """The claim of a `claim_key`, without its words."""
+    from mc.experiment import Claim
+
+    metrics, relation, cells, value, times, margin = json.loads(key)
+    if isinstance(value, list):
+        value = tuple(value)
+    labels = ("",) * len(cells)
+    return Claim("", "", tuple(metrics), relation, tuple(cells), labels, value, times, margin)
 
 
 @dataclass(frozen=True)
@@ -81,41 +109,44 @@ class Tally:
 
 
 def count(
-    rows: pl.DataFrame, cells: pl.DataFrame, counted: Sequence[int], claims: Mapping[str, Claim]
+    stack: Stack,
+    counted: Sequence[int] | None = None,
+    claims: Mapping[str, Claim] | None = None,
 ) -> Tally:
     """Count all that is kept of some rows.
 
     Parameters
     ----------
-    rows : polars.DataFrame
-        `cell`, `replication` and the counters: the same replications of every cell.
-    cells : polars.DataFrame
-        The lines of these cells in the table of cells.
-    counted : sequence of int
-        Cells that are counted; the others are baselines, or named by claims.
-    claims : mapping of str to Claim
-        By a key of each; all that they name is there.
+    stack : Stack
+        The same replications of cells, of their baselines, and of all that the claims name.
+    counted : sequence of int, optional
+        Cells that are counted, where the others only serve as baselines, or in claims.
+    claims : mapping of str to Claim, optional
+        By a key of each.
 
     Returns
     -------
     Tally
         Of the cells in `counted`; of all of the claims, by the same keys.
     """
-    (stack,) = stacks(rows, cells)
     numbers = stack.cells["cell"].to_numpy()
-    left = np.flatnonzero(np.isin(numbers, counted))
+    left = np.arange(len(numbers))
+    if counted is not None:
+        left = np.flatnonzero(np.isin(numbers, counted))
     right = np.searchsorted(numbers, stack.cells["baseline"].to_numpy()[left])
     own = _part(stack, left)
-    pairs = {}
+    metrics, pairs = {}, {}
     for name, metric in METRICS.items():
-        taken = stack.numbers(metric)
-        pairs[name] = count_pairs(taken.of(left), taken.of(right))
+        metrics[name] = count_metric(own, metric)
+        pairs[name] = _with_baselines(stack.numbers(metric), left, right, metrics[name].traffic)
+    some = dict(claims or {})
+    counts = count_claims(stack.rows, stack.cells, list(some.values()))
     return Tally(
-        n=np.full(len(left), rows.height // cells.height),
+        n=np.full(len(left), stack.rows.height // len(numbers)),
         cells=own.cells,
-        metrics={name: count_metric(own, metric) for name, metric in METRICS.items()},
+        metrics=metrics,
         pairs=pairs,
-        claims=dict(zip(claims, count_claims(rows, cells, list(claims.values())), strict=True)),
+        claims=dict(zip(some, counts, strict=True)),
     )
 
 
@@ -126,6 +157,30 @@ def _part(stack: Stack, places: NDArray[np.int64]) -> Stack:
     lines = stack.cells[places]
     rows = stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
     return Stack(lines, np.arange(len(places)), rows)
+
+
+def _with_baselines(
+    numbers: Numbers, left: NDArray[np.int64], right: NDArray[np.int64], traffic: Sums
+) -> PairCounts:
+    """Count one metric in pairs of cells, given by their places.
+
+    The pair of a cell with itself is known from the cell's sums with traffic, n, x, .., xx, ..
+    """
+    n = traffic[:, 0]
+    pairs = PairCounts(
+        traffic[:, [0, 1, 1, 4, 4, 4]],
+        np.zeros(len(left), np.int64),
+        n.astype(np.int64),
+        np.zeros(len(left), object),
+        numbers.divisors[left],
+        numbers.divisors[right],
+    )
+    others = np.flatnonzero(left != right)
+    if others.size:
+        counted = count_pairs(numbers.of(left[others]), numbers.of(right[others]))
+        for name in ("sums", "less", "equal", "cubes"):
+            getattr(pairs, name)[others] = getattr(counted, name)
+    return pairs
 
 
 def added(tallies: Sequence[Tally]) -> Tally:
@@ -369,3 +424,149 @@ def histograms_of(
         divisors = _positive(divisors_of(METRICS[name], cells))
         found[name] = from_pairs(place, value, count, divisors)
     return found
+
+
+# --- whether what is kept can be right ------------------------------------------------------
+
+_KEYS: Final = ["cell", "metric", "value"]
+
+
+def contradictions(
+    table: pl.DataFrame,
+    kept: Mapping[str, Any],
+    cells: pl.DataFrame,
+    baselines: Sequence[int],
+    n: int,
+) -> Iterator[str]:
+    """Where the histograms and the sums of a tally contradict each other.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+        Its `histograms`.
+    kept : mapping
+        Its `sums`.
+    cells : polars.DataFrame, height K
+        The lines of its cells in the table of cells, sorted by `cell`.
+    baselines : sequence of int
+        What each cell was compared with.
+    n : int
+        Its replications.
+
+    Yields
+    ------
+    str
+        A contradiction, in words.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError, polars.exceptions.PolarsError
+        This is not what is kept of a tally at all.
+    """
+    if table.schema != HISTOGRAMS_SCHEMA:
+        raise ValueError(f"columns {', '.join(table.columns)}")
+    if table.select(_KEYS).is_duplicated().any() or (table["count"] < 1).any():
+        yield "a value stands twice, or never occurs"
+    if kept["n"] != [n] * cells.height or kept["baselines"] != list(baselines):
+        yield "its sums are not of the cells and replications that its footer names"
+    undefined = table.filter(pl.col("value").is_null()).select("cell", "metric", "count")
+    null = {(cell, metric): count for cell, metric, count in undefined.iter_rows()}
+    for name, own in histograms_of(table, cells, list(METRICS)).items():
+        known, first, second = (
+            own.sums(terms).tolist()
+            for terms in (own.counts, own.counts * own.values, own.counts * own.values**2)
+        )
+        for k, number in enumerate(cells["cell"].to_list()):
+            n_all = known[k] + null.get((number, name), 0)
+            moments = known[k], first[k], second[k]
+            place = f"cell {number}, {name}"
+            if n_all != n:
+                yield f"{place}: the counts add up to {n_all:,}, not to {n:,}"
+            yield from (
+                f"{place}: {fault}"
+                for fault in _wrong_sums(kept, name, k, moments, number == baselines[k])
+            )
+    for key, (n_all, n_holds, _) in kept["claims"].items():
+        if not 0 <= n_holds <= n_all <= n:
+            yield f"claim {key}: holds in {n_holds:,} of {n_all:,} of {n:,} replications"
+
+
+def _wrong_sums(
+    kept: Mapping[str, Any], name: str, k: int, moments: tuple[int, int, int], alone: bool
+) -> Iterator[str]:
+    """Where the sums of one metric of the k-th cell contradict its histogram.
+
+    Parameters
+    ----------
+    kept, name, k
+        The `sums` of the tally, the metric, the place of the cell.
+    moments : tuple of int
+        By its histogram: in how many replications it is defined, sum and sum of squares, these
+        modulo 2**64.
+    alone : bool
+        Whether the cell is its own baseline.
+    """
+    n = moments[0]
+    traffic, pair = (
+        dict(zip(SUMS[part], kept[part][name][k], strict=True)) for part in ("traffic", "pairs")
+    )
+    if not _agree(moments, (traffic["n"], traffic["x"], traffic["xx"])):
+        yield "its histogram and its sums with traffic are not of the same values"
+    if pair["n"] > n or pair["less"] + pair["equal"] > pair["n"]:
+        yield "more replications in the comparison than there are"
+    elif (alone or pair["n"] == n) and not _agree(moments, (pair["n"], pair["x"], pair["xx"])):
+        yield "its histogram and its sums with the baseline are not of the same values"
+    if name in kept["ratio"] and kept["ratio"][name][k][0] != n:
+        yield "its numerators and denominators are of another number of replications"
+
+
+def _agree(some: Iterable[int], others: Iterable[int]) -> bool:
+    """Whether sums are equal modulo 2**64."""
+    return all((a - b) % 2**64 == 0 for a, b in zip(some, others, strict=True))
+
+
+def differences(table: pl.DataFrame, kept: Mapping[str, Any], tally: Tally) -> pl.DataFrame:
+    """What is not the same in the histograms and sums that were kept, and in a tally.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the schema of `DIFFERENCES_SCHEMA`: counts of values, then sums, then claims.
+    """
+    found = [DIFFERENCES_SCHEMA.to_frame()]
+    made = histograms(tally)
+    if not table.equals(made):
+        both = table.join(
+            made, on=_KEYS, how="full", nulls_equal=True, coalesce=True, suffix="_made"
+        ).filter(pl.col("count").ne_missing(pl.col("count_made")))
+        value = pl.col("value").cast(pl.String).fill_null("NULL")
+        found.append(
+            both.sort(_KEYS).select(
+                "cell",
+                "metric",
+                (pl.lit("count of ") + value).alias("what"),
+                pl.col("count").fill_null(0).cast(pl.String).alias("stored"),
+                pl.col("count_made").fill_null(0).cast(pl.String).alias("recomputed"),
+            )
+        )
+    other_sums = list(_other_sums(kept, sums(tally), tally.cells["cell"].to_list()))
+    found.append(pl.DataFrame(other_sums, DIFFERENCES_SCHEMA, orient="row"))
+    return pl.concat(found)
+
+
+def _other_sums(
+    kept: Mapping[str, Any], made: Mapping[str, Any], numbers: Sequence[int]
+) -> Iterator[tuple[int, str, str, str, str]]:
+    """Cell, metric, what, stored and recomputed of each sum that is not the same."""
+    for part, names in SUMS.items():
+        for metric, lines in made[part].items():
+            if kept[part][metric] == lines:
+                continue
+            for number, old, new in zip(numbers, kept[part][metric], lines, strict=True):
+                for name, a, b in zip(names, old, new, strict=True):
+                    if a != b:
+                        yield number, metric, f"{part} {name}", str(a), str(b)
+    for key, counted in made["claims"].items():
+        if kept["claims"][key] != counted:
+            claim, stored = claim_of(key), kept["claims"][key]
+            yield claim.cells[0], claim.metrics[0], f"claim {key}", str(stored), str(counted)

@@ -11,16 +11,16 @@
 
 Every file is written beside the place where it belongs, flushed to disk and moved there whole, so
 a kill at any moment leaves whole files. The folder of the shards never holds anything else: a
-stray file there would break everyone who scans it. In an object store (`place`) each file is put in
-one request, which comes to the same.
+stray file there would break everyone who scans it. In an object store (`paths`) each file is put
+in one request, which comes to the same.
 
 What is done is read off the shards that are there; nothing else has to be kept in step with them.
 The manifest comes first and says which number each cell has; all other tables can be made anew.
 """
 
 from mc.store.files import (
+    FOLDERS,
     MANIFEST,
-    SHARDS,
     TABLES,
     table_bytes,
     table_file,
@@ -28,7 +28,7 @@ from mc.store.files import (
     write_table,
 )
 from mc.store.lock import Holder, held, is_held
-from mc.store.place import FolderError, is_remote, of_each, place
+from mc.store.paths import FolderError, first_line, is_remote, of_each, path_of
 from mc.store.results import (
     Results,
     axis_names,
@@ -59,8 +59,8 @@ from mc.store.shards import (
 from mc.store.state import Status, status
 
 __all__ = [
+    "FOLDERS",
     "MANIFEST",
-    "SHARDS",
     "TABLES",
     "FolderError",
     "Holder",
@@ -70,6 +70,7 @@ __all__ = [
     "axis_names",
     "clear",
     "draws_name",
+    "first_line",
     "held",
     "is_held",
     "is_of_run",
@@ -80,7 +81,7 @@ __all__ = [
     "manifest_is_whole",
     "new_manifest",
     "of_each",
-    "place",
+    "path_of",
     "put_aside",
     "read_footer",
     "read_shard",

@@ -13,12 +13,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mc.store.place import is_remote
+from mc.store.paths import is_remote
 
 MANIFEST: Final = "manifest.json"
-SHARDS: Final = "replications"
-HISTOGRAMS: Final = "histograms"
-"""The folder of the shards: of rows, or of what is kept in place of rows."""
+FOLDERS: Final = {"rows": "replications", "histograms": "histograms"}
+"""The folder of the shards, by what an experiment keeps."""
 REJECTED: Final = "rejected"
 LOCK: Final = ".lock"
 PARTIAL: Final = ".*.partial"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mc.store.files import LOCK, partial
-from mc.store.place import FolderError, ObjectPath, is_remote
+from mc.store.paths import FolderError, ObjectPath, is_remote
 
 _WRITE_SECONDS: Final = 1.0
 """A lock that has no content after this was left by a kill between making and writing it. In an

@@ -18,18 +18,8 @@ import polars as pl
 
 from mc.experiment import Experiment
 from mc.model import Column, Metric, metrics_of
-from mc.store.files import (
-    HISTOGRAMS,
-    LOCK,
-    MANIFEST,
-    PARTIAL,
-    SHARDS,
-    TABLES,
-    sha256,
-    table_file,
-    write,
-)
-from mc.store.place import FolderError, ObjectPath, is_remote, of_each, place
+from mc.store.files import FOLDERS, LOCK, MANIFEST, PARTIAL, TABLES, sha256, table_file, write
+from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 
 PROGRAM: Final = "retrystorm"
@@ -193,7 +183,7 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
 
 
 def _is_left_over(path: Path) -> bool:
-    empty_shards = path.name in (SHARDS, HISTOGRAMS) and path.is_dir() and not any(path.iterdir())
+    empty_shards = path.name in FOLDERS.values() and path.is_dir() and not any(path.iterdir())
     return path.match(f"{LOCK}*") or path.match(PARTIAL) or empty_shards
 
 
@@ -201,9 +191,9 @@ def clear(folder: Path) -> None:
     """Remove the tables and the shards, and nothing else."""
     tables = [folder / table_file(name) for name in TABLES]
     of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
-    for kept in (SHARDS, HISTOGRAMS) if not is_remote(folder) else ():
-        with suppress(OSError):  # it is not there, or someone put something into it
-            (folder / kept).rmdir()
+    for name in FOLDERS.values() if not is_remote(folder) else ():
+        with suppress(OSError):  # it does not exist, or someone put something into it
+            (folder / name).rmdir()
 
 
 def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
@@ -219,7 +209,7 @@ def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
         Whether no other process writes there: else nothing is removed.
     """
     if not is_remote(folder):
-        (folder / (SHARDS if keep == "rows" else HISTOGRAMS)).mkdir(exist_ok=True)
+        (folder / FOLDERS[keep]).mkdir(exist_ok=True)
     for path in folder.glob(PARTIAL) if alone else ():
         path.unlink(missing_ok=True)
 
@@ -275,7 +265,16 @@ class Results:
     @property
     def keeps_rows(self) -> bool:
         """Whether there are rows; else there are histograms in their place."""
-        return bool(self.manifest["experiment"]["keep"] == "rows")
+        return self._keep == "rows"
+
+    @property
+    def shard_folder(self) -> Path:
+        """Where its shards are."""
+        return self.folder / FOLDERS[self._keep]
+
+    @property
+    def _keep(self) -> str:
+        return str(self.manifest["experiment"]["keep"])
 
     @property
     def replications(self) -> pl.DataFrame:
@@ -302,9 +301,8 @@ class Results:
         return scan(self._shards())
 
     def _must_keep(self, wanted: str) -> None:
-        kept = self.manifest["experiment"]["keep"]
-        if kept != wanted:
-            raise FolderError(f"{self.folder}: keeps {kept}, not {wanted}")
+        if self._keep != wanted:
+            raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}")
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run; of another those that are there."""
@@ -313,8 +311,7 @@ class Results:
             there = {path.name: path for path in paths}
             for name in self.manifest["shards"]:
                 if name not in there:
-                    folder = SHARDS if self.keeps_rows else HISTOGRAMS
-                    raise FolderError(f"{self.folder / folder / name}: missing; {_MAKE_ANEW}")
+                    raise FolderError(f"{self.shard_folder / name}: missing; {_MAKE_ANEW}")
             return [there[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; start the same command again")
@@ -400,6 +397,6 @@ def load(folder: str | Path) -> Results:
     >>> results.scan().filter(cell=7).select("dropped").max().collect().item()
     133
     """
-    results = Results(place(folder))
+    results = Results(path_of(folder))
     _ = results.manifest
     return results

@@ -1,6 +1,6 @@
 """Shards: some cells for a range of replications, in a file that vouches for itself.
 
-A shard is sorted by (cell, replication) and says in its own footer which cells, which range, of
+A shard is sorted by (cell, replication) and says in its own footer which cells, which range,
 which draws. Its name ends with the hash of its bytes, so damage of any kind is noticed.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mc.store.files import HISTOGRAMS, REJECTED, SHARDS, parquet, sha256, write
-from mc.store.place import FolderError, first_line, is_remote, of_each
+from mc.store.files import FOLDERS, REJECTED, parquet, sha256, write
+from mc.store.paths import FolderError, first_line, is_remote, of_each
 
 _FOOTER_KEY: Final = b"retrystorm"
 _SUMS_KEY: Final = b"retrystorm.sums"
@@ -34,8 +34,8 @@ class Shard:
     ----------
     path : Path
         The file.
-    n_bytes : int
-        Its size.
+    n_bytes, changed_ns : int
+        Its size, and when it was last changed.
     cells : tuple of int
         Its cells, in order.
     identities : tuple of str
@@ -54,6 +54,7 @@ class Shard:
 
     path: Path
     n_bytes: int
+    changed_ns: int
     cells: tuple[int, ...]
     identities: tuple[str, ...]
     start: int
@@ -121,13 +122,14 @@ def write_shard(
         f"{cells[0]:06d}-{cells[-1]:06d}-{cells_id}-{start:010d}-{stop:010d}"
         f"-{sha256(content)[:_N_HASH_DIGITS]}.parquet"
     )
-    write(folder, f"{SHARDS if sums is None else HISTOGRAMS}/{name}", content)
+    kept = "rows" if sums is None else "histograms"
+    write(folder, f"{FOLDERS[kept]}/{name}", content)
 
 
 def shard_bytes(
     table: pl.DataFrame, footer: Mapping[str, Any], sums: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Code what is kept of some cells for replications `start` .. `stop` - 1 of the footer."""
+    """Encode rows or histograms of the cells and the replications that the footer names."""
     # beside the schema and not in it, of which pyarrow keeps two: with many cells the footer is
     # as long as the rows
     metadata = {_FOOTER_KEY: json.dumps(footer).encode()}
@@ -184,20 +186,38 @@ def read_shard(path: Path) -> Shard:
     FolderError
         The file is no whole shard of this program.
     """
+    size_and_time = _size_and_time(path)  # before the content, which may change meanwhile
     content = check_bytes(path)
-    return _from_footer(path, pa.BufferReader(content), len(content))
+    return _from_footer(path, pa.BufferReader(content), size_and_time)
 
 
-def read_shards(paths: Sequence[Path]) -> list[Shard | FolderError]:
-    """Read each as `read_shard` does; where a file is no whole shard, what is wrong with it."""
+def read_shards(paths: Sequence[Path], known: Iterable[Shard] = ()) -> list[Shard | FolderError]:
+    """Read shards as `read_shard` does; where a file is no whole shard, what is wrong with it.
+
+    Those that were read before, and whose files have the same size and time of change, are not
+    read again.
+    """
+    by_path = {shard.path: shard for shard in known}
 
     def read(path: Path) -> Shard | FolderError:
+        shard = by_path.get(path)
+        if shard and (shard.n_bytes, shard.changed_ns) == _size_and_time(path):
+            return shard
         try:
             return read_shard(path)
         except FolderError as error:
             return error
 
     return of_each(read, paths)
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    """Bytes of a file, and when it was last changed; None where that cannot be found out."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def read_footer(path: Path) -> Shard:
@@ -210,25 +230,26 @@ def read_footer(path: Path) -> Shard:
     FileNotFoundError
         There is none.
     """
+    size_and_time = _size_and_time(path)
     try:
         if not is_remote(path):
-            return _from_footer(path, path, path.stat().st_size)
+            return _from_footer(path, path, size_and_time)
         with path.open("rb") as file:
-            return _from_footer(path, file, file.seek(0, os.SEEK_END))
+            return _from_footer(path, file, size_and_time)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise FolderError(f"{path}: cannot be read ({first_line(error)})") from error
 
 
-def _from_footer(path: Path, source: Any, n_bytes: int) -> Shard:
+def _from_footer(path: Path, source: Any, size_and_time: tuple[int, int] | None) -> Shard:
     """What the footer of a file or a buffer says; `path` is for the messages."""
     try:
         metadata = pq.read_metadata(source)
         footer = json.loads((metadata.metadata or {})[_FOOTER_KEY])
         shard = Shard(
             path,
-            n_bytes,
+            *(size_and_time or (0, 0)),
             tuple(footer["cells"]),
             tuple(footer["identities"]),
             footer["start"],
@@ -248,13 +269,11 @@ def _from_footer(path: Path, source: Any, n_bytes: int) -> Shard:
 
 def shard_paths(folder: Path) -> list[Path]:
     """All shards, by name."""
-    return [
-        path for kept in (SHARDS, HISTOGRAMS) for path in sorted((folder / kept).glob("*.parquet"))
-    ]
+    return [path for name in FOLDERS.values() for path in sorted((folder / name).glob("*.parquet"))]
 
 
 def put_aside(folder: Path, path: Path) -> Path:
-    """Move a file that is no shard of this run out of the folder of the shards; where to."""
+    """Move a file that is no shard of this run out of the folder of the shards; return where to."""
     aside = folder / REJECTED
     if is_remote(path):
         path.rename(aside / path.name)

@@ -10,7 +10,7 @@ from typing import Any
 
 from mc.store.files import REJECTED, TABLES, table_file
 from mc.store.lock import Holder, holder
-from mc.store.place import FolderError, of_each
+from mc.store.paths import FolderError, of_each
 from mc.store.results import is_of_run, load
 from mc.store.shards import Shard, read_footer, shard_paths
 
@@ -94,25 +94,23 @@ def status(folder: str | Path) -> Status:
     """
     results = load(folder)
     at_work = holder(results.folder)  # before the rows: a run that ends meanwhile is seen as done
-    shards, written, faulty = [], [], []
+    shards, faulty = [], []
     paths = shard_paths(results.folder)
-    for path, found in zip(paths, of_each(_footer_and_moment, paths), strict=True):
-        if found is None:
+    for path, shard in zip(paths, of_each(_footer, paths), strict=True):
+        if isinstance(shard, FileNotFoundError):
             continue  # put aside or removed since
-        shard, moment = found
-        if shard is not None and is_of_run(shard, results.manifest):
+        if isinstance(shard, Shard) and is_of_run(shard, results.manifest):
             shards.append(shard)
-            written.append(moment)
         else:
             faulty.append(path)
     n_rows, n_done = results.manifest["n_rows"], sum(shard.n_rows for shard in shards)
     seconds_left = None
     if at_work is not None and at_work.alive is not False:
         started = datetime.fromisoformat(at_work.started).timestamp()
-        of_this_run = [k for k, moment in enumerate(written) if moment >= started]
-        if of_this_run:
-            last = max(written[k] for k in of_this_run)
-            rate = sum(shards[k].n_rows for k in of_this_run) / max(last - started, 1.0)
+        written = [(s.changed_ns / 1e9, s.n_rows) for s in shards if s.changed_ns / 1e9 >= started]
+        if written:
+            last = max(moment for moment, _ in written)
+            rate = sum(n for _, n in written) / max(last - started, 1.0)
             seconds_left = max(0.0, (n_rows - n_done) / rate - (time.time() - last))
     return Status(
         folder=results.folder,
@@ -129,12 +127,9 @@ def status(folder: str | Path) -> Status:
     )
 
 
-def _footer_and_moment(path: Path) -> tuple[Shard | None, float] | None:
-    """What a shard says of itself, and when it was written; None where it is gone."""
+def _footer(path: Path) -> Shard | FileNotFoundError | FolderError:
+    """What a shard says of itself, or why it does not."""
     try:
-        moment = path.stat().st_mtime
-        return read_footer(path), moment
-    except FileNotFoundError:
-        return None
-    except FolderError:
-        return None, moment
+        return read_footer(path)
+    except (FileNotFoundError, FolderError) as error:
+        return error

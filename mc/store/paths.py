@@ -1,21 +1,22 @@
-"""Where a results folder is: on a disk, or in an object store that a URL names.
+"""Paths of results folders: on a disk, or in an object store that a URL names.
 
 `ObjectPath` has those parts of `pathlib.Path` that the store uses, over fsspec, which knows S3,
-Google Storage, Azure and many more. What an object store does not do as a disk does is met here:
-an object appears whole when it is put, folders are but names, a listing must not be an old one,
-and every library has errors of its own.
+Google Storage, Azure and many more. It hides how an object store differs from a disk: an object
+appears whole when it is put, folders are only names, a listing must not come from a cache, and
+every library raises errors of its own.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
+
+from mc.store.threads import on_threads
 
 REQUESTS_AT_ONCE: Final = 16
 """An object store takes long to answer, and answers many at once."""
@@ -28,12 +29,12 @@ class FolderError(ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """The gist of an error of a library, for a message of one line."""
+    """The first line of what an error of a library says."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def place(folder: str | Path) -> Path:
-    """Give the place of a results folder.
+def path_of(folder: str | Path) -> Path:
+    """The path of a results folder.
 
     Parameters
     ----------
@@ -43,12 +44,12 @@ def place(folder: str | Path) -> Path:
     Returns
     -------
     Path
-        For a URL an `ObjectPath`, which has the same face as far as it is used here.
+        For a URL an `ObjectPath`, which has the same methods as far as they are used here.
 
     Raises
     ------
     FolderError
-        Nothing that is installed knows the URL.
+        No library that is installed knows the URL.
     """
     if "://" not in str(folder):
         return Path(folder)
@@ -103,7 +104,7 @@ class ObjectPath:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Send the URL to another process, which has its own connection and permissions."""
-        return place, (self.url,)
+        return path_of, (self.url,)
 
     def __truediv__(self, name: str) -> ObjectPath:
         return ObjectPath(f"{self.url}/{name}", self.key / name, self.files)
@@ -154,12 +155,10 @@ class ObjectPath:
             return bool(self.files.isdir(str(self.key)))
 
     def stat(self) -> Any:
-        """Give `st_size` in bytes and `st_mtime` in seconds."""
+        """Its `st_size` in bytes, and its `st_mtime_ns`."""
         with self._errors():
-            size = self.files.size(str(self.key))
-            return SimpleNamespace(
-                st_size=size, st_mtime=self.files.modified(str(self.key)).timestamp()
-            )
+            size, changed = self.files.size(str(self.key)), self.files.modified(str(self.key))
+            return SimpleNamespace(st_size=size, st_mtime_ns=int(changed.timestamp() * 1e9))
 
     def read_bytes(self) -> bytes:
         """All of it."""
@@ -228,13 +227,12 @@ def _gist(error: Exception, otherwise: str) -> str:
 
 
 def is_remote(path: Path) -> bool:
-    """Whether a place that `place` gave is in an object store."""
+    """Whether a path that `path_of` returned is in an object store."""
     return isinstance(cast(Any, path), ObjectPath)
 
 
 def of_each(function: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
-    """Call a function with each path: many at once, where the store is far away."""
+    """Call a function with each path; in an object store with many at once."""
     if not paths or not is_remote(paths[0]):
         return [function(path) for path in paths]
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        return list(pool.map(function, paths))
+    return on_threads(function, paths, REQUESTS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""From cells to rows: tasks, done by the kernel on all cores.
+"""From cells to rows: blocks of cells for the kernel, tasks for the threads.
 
 Rows do not depend on how they are grouped. Cells that share their traffic stand in one block, so
 that a replication's draws are made once for all of them.
@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 import operator
 import os
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
@@ -25,6 +22,7 @@ from mc import kernel, model
 from mc.experiment import SEEDS
 from mc.kernel import CellTables
 from mc.model import COUNTERS, METRICS, Cell, Column, Generator
+from mc.store.threads import StopFlag, do_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +47,59 @@ SAVE_SECONDS: Final = 120.0
 
 BLOCK_SECONDS: Final = 0.25
 """How long a call of the kernel is meant to take: a run can be stopped between two of them."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Which random numbers: with its cell and replication, all that a row depends on.
+
+    Attributes
+    ----------
+    generator : {"philox", "lesson"}
+        The generator.
+    seed : int
+        The experiment's seed.
+    seeds : tuple of int or None
+        With the lesson's generator: the seed of each replication, where the file lists them.
+    """
+
+    generator: Generator
+    seed: int
+    seeds: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, source: Mapping[str, Any]) -> Draws:
+        """Read them off an experiment's `source`, which stands in the manifest, too."""
+        seeds = source["seeds"]
+        return cls(source["generator"], int(source["seed"]), None if seeds is None else (*seeds,))
+
+    def indices(self, start: int, stop: int) -> NDArray[np.int64]:
+        """What the kernel reads for each replication of a range: its index, or its lesson seed."""
+        if self.generator == "philox":
+            return np.arange(start, stop, dtype=np.int64)
+        seeds = self.seeds or _lesson_seeds(self.seed, 2 ** (stop - 1).bit_length())
+        return np.array(seeds[start:stop], np.int64)
+
+
+@lru_cache(maxsize=2)
+def _lesson_seeds(seed: int, n: int) -> list[int]:
+    """The seed itself, then n - 1 others hashed from it, without repeats; of more, the first n.
+
+    Notes
+    -----
+    `numpy.random.SeedSequence`: neighbouring seeds of the lesson's generator are correlated,
+    hashed ones are not.
+    """
+    seeds = {seed: None}
+    size = n
+    while len(seeds) < n:
+        size *= 2
+        words = np.random.SeedSequence(seed).generate_state(size, np.uint32)
+        for word in words:
+            seeds.setdefault(int(word) % (2**31 - 2) + 1)
+            if len(seeds) == n:
+                break
+    return list(seeds)
 
 
 @dataclass(frozen=True)
@@ -131,39 +182,19 @@ def simulate_block(
     return counters
 
 
-def lesson_seeds(seed: int, n: int) -> list[int]:
-    """The seed itself, then n - 1 others hashed from it, without repeats.
-
-    Notes
-    -----
-    `numpy.random.SeedSequence`: neighbouring seeds of the lesson's generator are correlated,
-    hashed ones are not.
-    """
-    seeds = {seed: None}
-    size = n
-    while len(seeds) < n:
-        size *= 2
-        words = np.random.SeedSequence(seed).generate_state(size, np.uint32)
-        for word in words:
-            seeds.setdefault(int(word) % (2**31 - 2) + 1)
-            if len(seeds) == n:
-                break
-    return list(seeds)
-
-
 @dataclass(frozen=True)
 class Task:
-    """The unit of work and of saving: some blocks for a range of replications.
+    """The unit of work and of saving: some cells for a range of replications.
 
     Attributes
     ----------
-    blocks : tuple of Block
-        C cells in all; several blocks only where each is small.
+    ids : tuple of int
+        The `cell` of each of the C cells.
     start, stop : int
         First replication, and the one after the last.
     """
 
-    blocks: tuple[Block, ...]
+    ids: tuple[int, ...]
     start: int
     stop: int
 
@@ -171,11 +202,6 @@ class Task:
     def range(self) -> tuple[int, int]:
         """First replication, and the one after the last."""
         return self.start, self.stop
-
-    @cached_property
-    def ids(self) -> list[int]:
-        """The `cell` of every cell, block after block."""
-        return [i for block in self.blocks for i in block.ids]
 
     @property
     def n_rows(self) -> int:
@@ -213,77 +239,77 @@ def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Tas
             # rounding makes at most a third more tasks than there is work for
             step = math.ceil(n / min(n, round(part.n_rows / size)))
             tasks += [
-                Task(part.blocks, at, min(at + step, part.stop))
+                Task(part.ids, at, min(at + step, part.stop))
                 for at in range(part.start, part.stop, step)
             ]
         elif tasks and tasks[-1].n_rows < size and tasks[-1].range == part.range:
-            tasks[-1] = replace(part, blocks=tasks[-1].blocks + part.blocks)
+            tasks[-1] = replace(part, ids=tasks[-1].ids + part.ids)
         else:
             tasks.append(part)
     return sorted(tasks, key=lambda task: task.start)
 
 
-_K = TypeVar("_K")
-_T = TypeVar("_T")
-
-Done = tuple[Task, "NDArray[np.int64]"]
-"""A task and its counters, shape (R, C, N_COUNTERS)."""
-
-
 def simulate_task(
     task: Task,
-    given: NDArray[np.int64],
+    blocks: Sequence[Block],
+    indices: NDArray[np.int64],
     seed: int,
-    stop: threading.Event,
-    progress: Callable[[int], None],
-) -> tuple[list[Done], list[Task]]:
+    stop: StopFlag,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> tuple[list[tuple[Task, NDArray[np.int64]]], list[Task]]:
     """Simulate a task block after block, until it is done, stopped, or `SAVE_SECONDS` have passed.
 
     Parameters
     ----------
     task : Task
-        C cells and a range of R replications.
-    given : ndarray of int64, shape (R,)
-        What the kernel is given for each replication: its index, or its seed.
+        C cells and R replications.
+    blocks : sequence of Block
+        Its cells, in this order.
+    indices : ndarray of int64, shape (R,)
+        What the kernel reads for each replication, see `Draws.indices`.
     seed : int
         The experiment's seed.
-    stop : Event
+    stop : StopFlag
         Looked at between two calls of the kernel.
     progress : callable
-        Told the number of new rows after each call.
+        Called with the number of new rows after each call of the kernel.
 
     Returns
     -------
-    done : list of (Task, ndarray)
-        What was done: the task, or those parts of it that are.
+    done : list of (Task, ndarray of int64, shape (R, C, N_COUNTERS))
+        The task, or those parts of it that are done, and their counters.
     rest : list of Task
         What is left of it.
     """
     deadline = time.perf_counter() + SAVE_SECONDS
     parts: list[NDArray[np.int64]] = []
-    for block in task.blocks:
-        parts.append(_simulate_range(block, given, seed, stop, deadline, progress))
-        if len(parts[-1]) < given.size or time.perf_counter() > deadline:
+    for block in blocks:
+        parts.append(_simulate_range(block, indices, seed, stop, deadline, progress))
+        if len(parts[-1]) < indices.size or time.perf_counter() > deadline:
             break
-    whole = [part for part in parts if len(part) == given.size]
+    whole = [part for part in parts if len(part) == indices.size]
     k = len(whole)
-    pieces = [(replace(task, blocks=task.blocks[:k]), whole)]
+    pieces = [(replace(task, ids=_ids_of(blocks[:k])), whole)]
     rest: list[Task] = []
-    if k < len(task.blocks):
-        begun, middle = task.blocks[k : k + 1], task.start + sum(map(len, parts[k:]))
+    if k < len(blocks):
+        begun, middle = blocks[k].ids, task.start + sum(map(len, parts[k:]))
         pieces.append((Task(begun, task.start, middle), parts[k:]))
-        rest = [Task(begun, middle, task.stop), replace(task, blocks=task.blocks[k + 1 :])]
+        rest = [Task(begun, middle, task.stop), replace(task, ids=_ids_of(blocks[k + 1 :]))]
     return (
         [(piece, np.concatenate(arrays, axis=1)) for piece, arrays in pieces if piece.n_rows],
         [piece for piece in rest if piece.n_rows],
     )
 
 
+def _ids_of(blocks: Iterable[Block]) -> tuple[int, ...]:
+    return tuple(i for block in blocks for i in block.ids)
+
+
 def _simulate_range(
     block: Block,
     indices: NDArray[np.int64],
     seed: int,
-    stop: threading.Event,
+    stop: StopFlag,
     deadline: float,
     progress: Callable[[int], None],
 ) -> NDArray[np.int64]:
@@ -310,93 +336,6 @@ def _simulate_range(
         fitting = BLOCK_SECONDS * part.shape[0] / max(clock - started, 1e-9)
         size = max(1, min(int(fitting), 64 * size))
     return np.concatenate(parts)
-
-
-def work(
-    tasks: Sequence[Task],
-    indices: NDArray[np.int64],
-    seed: int,
-    jobs: int,
-    save: Callable[[Task, NDArray[np.int64]], None],
-) -> None:
-    """Simulate all tasks on `jobs` threads and hand each result to `save`, in this thread.
-
-    Parameters
-    ----------
-    tasks : sequence of Task
-        In the order in which they are begun.
-    indices : ndarray of int64
-        For every replication from 0 on what the kernel is given: its index, or its seed.
-    seed : int
-        The experiment's seed.
-    jobs : int
-        Threads.
-    save : callable
-        Given a task as far as it was done, and its counters, shape (R, C, N_COUNTERS).
-    """
-
-    def make(task: Task, stop: threading.Event) -> tuple[list[Done], list[Task]]:
-        given = indices[task.start : task.stop]
-        return simulate_task(task, given, seed, stop, lambda n_rows: None)
-
-    def take(done: list[Done]) -> None:
-        for task, counters in done:
-            save(task, counters)
-
-    for generator in {block.generator for task in tasks for block in task.blocks}:
-        kernel.prepare(generator)
-    work_through(tasks, jobs, make, take)
-
-
-def work_through(
-    tasks: Sequence[_K],
-    jobs: int,
-    make: Callable[[_K, threading.Event], tuple[_T, Sequence[_K]]],
-    take: Callable[[_T], None],
-) -> None:
-    """Do all tasks on `jobs` threads.
-
-    A few tasks are under way at once, so memory does not grow with their number. On an interrupt
-    the threads end their call of the kernel and what they have is taken before it goes on; on an
-    error they end, too.
-
-    Parameters
-    ----------
-    tasks : sequence
-        Of any kind, in the order in which they are begun.
-    jobs : int
-        Threads.
-    make : callable
-        Does a task in one of the threads, until the event is set; gives what it made, and what is
-        left of the task.
-    take : callable
-        Given what was made, in this thread.
-    """
-    stop = threading.Event()
-    waiting = deque(tasks)
-    under_way: set[Future[tuple[_T, Sequence[_K]]]] = set()
-
-    def collect(timeout: float | None) -> None:
-        for future in wait(under_way, timeout, FIRST_COMPLETED).done:
-            under_way.remove(future)
-            made, rest = future.result()
-            waiting.extendleft(reversed(rest))
-            take(made)
-
-    with ThreadPoolExecutor(jobs, thread_name_prefix="kernel") as pool:
-        try:
-            while waiting or under_way:
-                while waiting and len(under_way) < 2 * jobs:
-                    under_way.add(pool.submit(make, waiting.popleft(), stop))
-                # the timeout keeps this thread open to Ctrl-C on every platform
-                collect(timeout=0.5)
-        except KeyboardInterrupt:
-            stop.set()
-            while under_way:
-                collect(timeout=None)
-            raise
-        finally:
-            stop.set()
 
 
 def n_threads(jobs: int | None) -> int:
@@ -470,11 +409,17 @@ def simulate(
     n = indices.size
     rows = np.empty((kernel.N_COUNTERS, len(cells), n), np.int64)
 
-    def save(task: Task, counters: NDArray[np.int64]) -> None:
-        rows[:, task.ids, task.start : task.stop] = counters.transpose(2, 1, 0)
+    def make(task: Task, stop: StopFlag) -> tuple[None, list[Task]]:
+        blocks = plan_blocks({i: cells[i] for i in task.ids}, generator)
+        given = indices[task.start : task.stop]
+        done, rest = simulate_task(task, blocks, given, int(seed), stop)
+        for part, counters in done:
+            rows[:, part.ids, part.start : part.stop] = counters.transpose(2, 1, 0)
+        return None, rest
 
-    tasks = cut([Task((block,), 0, n) for block in plan_blocks(dict(enumerate(cells)), generator)])
-    work(tasks, indices, int(seed), n_threads(jobs), save)
+    blocks = plan_blocks(dict(enumerate(cells)), generator)
+    kernel.prepare(generator)
+    do_all(cut([Task(block.ids, 0, n) for block in blocks]), n_threads(jobs), make)
     return frame(
         np.repeat(np.arange(len(cells)), n),
         np.tile(names, len(cells)),
@@ -520,7 +465,7 @@ def chosen_indices(
         names = np.array(_replications(replications), np.int64)
         chosen = names
         if generator == "lesson":
-            chosen = np.array(lesson_seeds(seed, int(names.max()) + 1), np.int64)[names]
+            chosen = Draws(generator, seed).indices(0, int(names.max()) + 1)[names]
     if np.unique(chosen).size != chosen.size:
         raise ValueError("replications and seeds must not repeat")
     return names, chosen
@@ -584,28 +529,28 @@ def frame(
     return pl.DataFrame(columns)
 
 
-def rows_of(task: Task, counters: NDArray[np.int64], given: NDArray[np.int64]) -> pl.DataFrame:
+def rows_of(task: Task, counters: NDArray[np.int64], draws: Draws) -> pl.DataFrame:
     """Rows of a task, sorted by (cell, replication).
 
     Parameters
     ----------
     task : Task
-        C cells and a range of R replications.
+        C cells and R replications.
     counters : ndarray of int64, shape (R, C, N_COUNTERS)
-        What the kernel made of them.
-    given : ndarray of int64, shape (R,)
-        What the kernel was given for each replication.
+        What the kernel counted.
+    draws : Draws
+        Which random numbers.
 
     Returns
     -------
     polars.DataFrame, height C * R
-        See `frame`; with the lesson's generator `given` is the column `seed`.
+        See `frame`; with the lesson's generator the seeds are a column.
     """
     order = np.argsort(task.ids)
-    is_lesson = task.blocks[0].generator == "lesson"
+    is_lesson = draws.generator == "lesson"
     return frame(
         np.repeat(np.array(task.ids)[order], task.stop - task.start),
         np.tile(np.arange(task.start, task.stop), order.size),
         counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
-        seeds=np.tile(given, order.size) if is_lesson else None,
+        seeds=np.tile(draws.indices(*task.range), order.size) if is_lesson else None,
     )

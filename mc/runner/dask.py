@@ -1,0 +1,313 @@
+"""A Dask cluster in place of the threads of this process.
+
+Workers receive tasks, simulate them, write the shards into the results folder themselves, and
+return numbers of rows. They must be able to write there, and have the same retrystorm.
+
+A worker may die and its task be done again by another, or by two: the same rows make the same
+shard. Only a task that was saved in parts may leave shards that overlap; they are put aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import platform
+import re
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from mc import store
+from mc.runner.shards import make_shards
+from mc.runner.simulation import Task
+from mc.runner.storage import Storage
+from mc.store.threads import StopFlag, deferred_signals
+
+CONNECT_SECONDS: Final = 10
+"""A scheduler that does not answer by then is not there."""
+
+TASKS_PER_THREAD: Final = 2
+"""Tasks that a thread of a worker has at most, the one it does included."""
+
+COUNT_SECONDS: Final = 2.0
+"""How often the workers are counted: they come and go."""
+
+LOOK_SECONDS: Final = 2.0
+"""How often a worker looks whether the run is still at work, so that it does not go on for one
+that was stopped."""
+
+SHARED_SECONDS: Final = 10.0
+"""A network file system may show a new file this late."""
+
+_POLL_SECONDS: Final = 0.02
+"""How often it is looked for results, and for Ctrl-C."""
+
+
+class ClusterError(ValueError):
+    """A cluster that cannot be used; the message says what would be right."""
+
+
+# --- this side -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connection to a Dask scheduler.
+
+    Attributes
+    ----------
+    address : str
+        Of the scheduler.
+    client : distributed.Client
+        The connection.
+    """
+
+    address: str
+    client: Any
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers that are there now."""
+        return sum(self.client.nthreads().values())
+
+
+@contextmanager
+def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
+    """Connect to a scheduler, and wait until it has a worker.
+
+    Parameters
+    ----------
+    address : str
+        For example ``tcp://10.0.0.1:8786``.
+    say : callable
+        Called with a line if there is no worker yet.
+
+    Yields
+    ------
+    Cluster
+        With at least one thread; the connection is closed in the end.
+
+    Raises
+    ------
+    ClusterError
+        Dask is not installed, or no scheduler answers.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ClusterError(
+            f"scheduler {address}: Dask is not installed: pip install 'retrystorm[dask]'"
+        ) from error
+    # what is no protocol of Dask's ends in a client that cannot be closed
+    if not re.fullmatch(r"((tcp|tls|ucx|wss?)://)?[^/]+:\d+", address):
+        raise ClusterError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ClusterError(f"scheduler {address}: no Dask scheduler answers there") from error
+    with client:
+        cluster = Cluster(address, client)
+        if not cluster.n_threads:
+            say(f"scheduler {address}: waiting for workers")
+            while not cluster.n_threads:
+                time.sleep(0.5)
+        yield cluster
+
+
+def work_on(
+    cluster: Cluster,
+    folder: Path,
+    storage: Storage,
+    token: str,
+    tasks: Sequence[Task],
+    progress: Callable[[int], None],
+) -> None:
+    """Have all tasks done by the workers of a cluster.
+
+    As many are sent as keep every thread busy. On an interrupt, or an error, those that were sent
+    are called back; what is written stays.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Who does them.
+    folder : Path
+        The results folder.
+    storage : Storage
+        What is saved.
+    token : str
+        Of the lock of this run, see `store.held`.
+    tasks : sequence of Task
+        In the order in which they are begun.
+    progress : callable
+        Called with the number of new rows.
+
+    Raises
+    ------
+    ClusterError
+        A worker has another retrystorm, or does not see the folder.
+    OSError
+        A worker cannot write, workers died again and again, or the scheduler is gone.
+    """
+    from distributed import as_completed
+
+    client = cluster.client
+    waiting = deque(tasks)
+    if not store.is_remote(folder):
+        folder = folder.absolute()
+    under_way: dict[Any, Task] = {}
+    finished = as_completed(loop=client.loop)
+    start = _starter()
+    n_threads, counted = cluster.n_threads, time.monotonic()
+
+    def send() -> None:
+        while waiting and len(under_way) < TASKS_PER_THREAD * max(1, n_threads):
+            task = waiting.popleft()
+            payload = pickle.dumps((folder, storage.only(task), task, token))
+            key = f"retrystorm-{uuid.uuid4().hex}"
+            future = client.submit(start, code_name(), payload, key=key, pure=False)
+            under_way[future] = task
+            finished.add(future)
+
+    with deferred_signals() as stop:
+        try:
+            send()
+            while under_way and not stop.is_set():
+                if not finished.has_ready():
+                    time.sleep(_POLL_SECONDS)
+                    continue
+                future = next(finished)
+                n_rows, rest = _outcome(cluster, future)
+                del under_way[future]
+                progress(n_rows)
+                waiting.extendleft(reversed(rest))
+                if time.monotonic() > counted + COUNT_SECONDS:
+                    n_threads, counted = cluster.n_threads, time.monotonic()
+                send()
+        finally:
+            if under_way:
+                client.cancel(list(under_way))
+
+
+def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]]:
+    """What a worker returned, or the error that says what is wrong."""
+    from distributed import KilledWorker
+
+    if future.status not in ("finished", "error"):
+        raise OSError(f"scheduler {cluster.address}: the connection to it is lost")
+    error = future.exception()
+    if error is None:
+        n_rows, rest = pickle.loads(future.result())
+        return n_rows, rest
+    if isinstance(error, ImportError):
+        raise ClusterError(
+            f"scheduler {cluster.address}: a worker has another retrystorm, or none ({error}): "
+            f"install {code_name().partition(' (')[0]} there"
+        ) from error
+    if isinstance(error, KilledWorker):
+        raise OSError(
+            f"scheduler {cluster.address}: workers died again and again at the same task"
+        ) from error
+    raise error
+
+
+def _starter() -> Callable[[str, bytes], bytes]:
+    """The function that workers call.
+
+    A function inside another is sent as code: so a worker, or the scheduler, that has another
+    retrystorm, or none, can still say so.
+    """
+
+    def start(expected: str, payload: bytes) -> bytes:
+        from mc.runner.dask import make_here
+
+        return make_here(expected, payload)
+
+    return start
+
+
+# --- the worker's side ----------------------------------------------------------------------------
+
+
+@cache
+def code_name() -> str:
+    """Version and hash of the package: who works together must have the same."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent.parent
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return f"retrystorm {version('retrystorm')} (source {digest.hexdigest()[:12]})"
+
+
+def make_here(expected: str, payload: bytes) -> bytes:
+    """Do a task on a worker.
+
+    Parameters
+    ----------
+    expected : str
+        `code_name` of who sent it.
+    payload : bytes
+        Folder, storage, task and token, pickled.
+
+    Returns
+    -------
+    bytes
+        What `make_shards` gives, pickled.
+
+    Raises
+    ------
+    ClusterError
+        The package here has another version or source than the sender's, or the run is not
+        seen from here.
+    """
+    if code_name() != expected:
+        raise ClusterError(
+            f"the worker on {platform.node()} has {code_name()}, this is {expected}: "
+            "install the same on all machines"
+        )
+    folder, storage, task, token = pickle.loads(payload)
+    run = _Run(folder, token)
+    run.wait_until_seen()
+    made = make_shards(folder, storage, task, run, may_write=lambda: store.is_held(folder, token))
+    return pickle.dumps(made)
+
+
+class _Run(StopFlag):
+    """Tells a worker whether the run that has a token has ended."""
+
+    def __init__(self, folder: Path, token: str) -> None:
+        super().__init__()
+        self.folder, self.token = folder, token
+        self.next_look = 0.0
+
+    def is_set(self) -> bool:
+        """Whether the run has ended; asks the folder from time to time."""
+        if not super().is_set() and time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + LOOK_SECONDS
+            if not store.is_held(self.folder, self.token):
+                self.set()
+        return super().is_set()
+
+    def wait_until_seen(self) -> None:
+        """Wait until the run's lock is there; refuse if it is not.
+
+        Raises
+        ------
+        ClusterError
+            The folder here is another one than that of the run, or the run has ended.
+        """
+        deadline = time.monotonic() + SHARED_SECONDS
+        while not store.is_held(self.folder, self.token):
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"{self.folder}: the worker on {platform.node()} does not see this run there: "
+                    "the folder must be on storage that all machines share"
+                )
+            time.sleep(0.5)

@@ -1,0 +1,381 @@
+"""``keep = "histograms"``: rows are counted and forgotten.
+
+Cells that are compared, with a baseline or in a claim, are simulated together.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import polars as pl
+
+from mc import store
+from mc.runner import costs
+from mc.runner.costs import Estimate, Sample
+from mc.runner.simulation import MIN_TASKS, SAVE_SECONDS, Task, rows_of, simulate_block
+from mc.runner.storage import (
+    Checked,
+    Content,
+    Ranges,
+    Storage,
+    n_rows,
+    task_of,
+)
+from mc.statistics import ClaimCounts, Histogram, stacks, tallies
+from mc.statistics.tallies import Tally, claim_of
+from mc.store import Shard, first_line
+from mc.store.threads import StopFlag, do_all
+
+CELLS_PER_TASK: Final = 256
+"""Cells that are counted together, unless claims bind more."""
+
+ROWS_AT_ONCE: Final = 2**16
+"""Rows that a thread has in memory before it counts them."""
+
+MAX_TASKS: Final = 128
+"""Tasks of a large run: each is saved as a file that has every value that occurs."""
+
+LINES_AT_ONCE: Final = 10_000_000
+"""Lines of histograms that are in memory together when the tables are made."""
+
+MOST_FAULTS: Final = 3
+"""No more faults of one shard are named."""
+
+DIFFERENCES_SCHEMA: Final = pl.Schema({"file": pl.String(), **tallies.DIFFERENCES_SCHEMA})
+
+
+@dataclass(frozen=True)
+class Histograms(Storage):
+    """How histograms are counted, saved, read and checked."""
+
+    keep: ClassVar[str] = "histograms"
+
+    def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
+        """Cut ranges into tasks of about one size.
+
+        What is compared stays together, as far as it is in the same range.
+        """
+        total = n_rows(ranges)
+        size = max(total / (MIN_TASKS * n_parts), max(total, most_rows) / MAX_TASKS)
+        tasks = []
+        for (start, stop), numbers in ranges.items():
+            for cells in self._groups(numbers):
+                n_tasks = max(1, min(stop - start, round(len(cells) * (stop - start) / size)))
+                step = math.ceil((stop - start) / n_tasks)
+                tasks += [Task(cells, at, min(at + step, stop)) for at in range(start, stop, step)]
+        return sorted(tasks, key=lambda task: task.start)
+
+    def _groups(self, numbers: Iterable[int]) -> list[tuple[int, ...]]:
+        """Gather cells, at most `CELLS_PER_TASK` unless comparisons bind more."""
+        wanted = set(numbers)
+        groups: list[list[int]] = [[]]
+        for component in self._components:
+            chosen = [number for number in component if number in wanted]
+            if groups[-1] and len(groups[-1]) + len(chosen) > CELLS_PER_TASK:
+                groups.append([])
+            groups[-1] += chosen
+        return [tuple(sorted(group)) for group in groups if group]
+
+    @cached_property
+    def _components(self) -> list[list[int]]:
+        """Cells that are bound to each other by baselines and claims."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        bound = list(self.cells.select("cell", "baseline").iter_rows())
+        bound += [pair for claim in self.claims.values() for pair in pairwise(claim.cells)]
+        one, other = np.array(bound).T
+        n = int(max(one.max(), other.max())) + 1
+        graph = coo_array((np.ones(len(one), np.int8), (one, other)), shape=(n, n))
+        labels = connected_components(graph, directed=False)[1]
+        components: dict[int, list[int]] = {}
+        for number in self.cells["cell"].to_list():
+            components.setdefault(int(labels[number]), []).append(number)
+        return list(components.values())
+
+    def needed(self, ids: Iterable[int]) -> set[int]:
+        """The cells, their baselines, and those that are named in a claim with one of them."""
+        own = self.lines(ids)
+        named = (
+            number
+            for claim in self.claims.values()
+            if claim.cells[0] in own["cell"]
+            for number in claim.cells
+        )
+        return {*own["cell"], *own["baseline"], *named}
+
+    def simulate(
+        self,
+        task: Task,
+        stop: StopFlag,
+        progress: Callable[[int], None] = lambda n_rows: None,
+    ) -> tuple[list[Content], list[Task]]:
+        """Count a task, see `Storage.simulate`."""
+        counted, rest = self.count(task, stop, SAVE_SECONDS, progress)
+        return [
+            Content(part, tallies.histograms(tally), tallies.sums(tally)) for part, tally in counted
+        ], rest
+
+    def count(
+        self,
+        task: Task,
+        stop: StopFlag,
+        seconds: float,
+        progress: Callable[[int], None] = lambda n_rows: None,
+    ) -> tuple[list[tuple[Task, Tally]], list[Task]]:
+        """Count a task until it is done, stopped, or the time is over.
+
+        Parameters
+        ----------
+        task, stop
+            See `Storage.simulate`.
+        seconds : float
+            How long.
+        progress
+            See `Storage.simulate`.
+
+        Returns
+        -------
+        counted : list of (Task, Tally)
+            What was counted of it, at most one.
+        rest : list of Task
+            What is left of it.
+        """
+        deadline = time.perf_counter() + seconds
+        claims = {k: c for k, c in self.claims.items() if c.cells[0] in task.ids}
+        needed = sorted(self.needed(task.ids))
+        lines, blocks = self.lines(needed), self.blocks(needed)
+        simulated = tuple(number for block in blocks for number in block.ids)
+        size = max(1, ROWS_AT_ONCE // lines.height)
+        parts: list[Tally] = []
+        at = task.start
+        while (
+            at < task.stop
+            and not stop.is_set()
+            and (at == task.start or time.perf_counter() < deadline)
+        ):
+            end = min(at + size, task.stop)
+            indices = self.draws.indices(at, end)
+            counters = np.concatenate(
+                [simulate_block(block, indices, self.draws.seed) for block in blocks], axis=1
+            )
+            rows = rows_of(Task(simulated, at, end), counters, self.draws)
+            (stack,) = stacks(rows, lines)
+            parts.append(tallies.count(stack, task.ids, claims))
+            # Two of about one size are added: each value is then sorted a few times in all.
+            while len(parts) > 1 and parts[-1].n[0] * 2 > parts[-2].n[0]:
+                parts[-2:] = [tallies.added(parts[-2:])]
+            progress((end - at) * len(task.ids))
+            at = end
+        counted = [(replace(task, stop=at), tallies.added(parts))] if parts else []
+        return counted, [replace(task, start=at)] if at < task.stop else []
+
+    def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
+        """What the histograms that are missing cost, see `Storage.estimate`."""
+        n_needed = cache(lambda ids: len(self.needed(ids)))
+        lines_of_a_cell = cache(sample.lines)
+        row_seconds = sample.row_seconds + costs.COUNT_ROW_NS * 1e-9
+        n_shards, n_lines, n_bytes, seconds = 0, 0.0, 0.0, 0.0
+        for task in self.tasks(missing):
+            n_rows = n_needed(task.ids) * (task.stop - task.start)
+            n_chunks = math.ceil(n_rows / ROWS_AT_ONCE)
+            of_task = n_rows * row_seconds
+            of_task += n_chunks * n_needed(task.ids) * costs.COUNT_CELL_SECONDS
+            n_parts = math.ceil(of_task / SAVE_SECONDS)
+            n_cells = n_parts * len(task.ids)
+            lines = n_cells * lines_of_a_cell(math.ceil((task.stop - task.start) / n_parts))
+            n_shards += n_parts
+            n_lines += lines
+            n_bytes += costs.HISTOGRAM_LINE_BYTES * lines + costs.HISTOGRAM_CELL_BYTES * n_cells
+            seconds += of_task
+        n_lines += sum(shard.n_lines for shard in shards)
+        table_seconds = n_lines * costs.TABLE_LINE_NS * 1e-9
+        table_seconds += self.cells.height * costs.TABLE_CELL_SECONDS
+        return Estimate(n_shards, n_bytes, seconds, table_seconds)
+
+    # --- reading them back -------------------------------------------------------------------
+
+    def lacking(self, shards: Iterable[Shard]) -> list[str]:
+        """Name another baseline, or a claim that was not counted; without rows it never can be."""
+        baselines = dict(self.cells.select("cell", "baseline").iter_rows())
+        policies = dict(self.cells.select("cell", "policy").iter_rows())
+        for shard in shards:
+            faults = [
+                f'policy "{policies[number]}" was compared with policy "{policies[old]}", is now '
+                f'with policy "{policies[baselines[number]]}"'
+                for number, old in zip(shard.cells, shard.baselines, strict=True)
+                if baselines[number] != old
+            ][:1]
+            faults += [
+                f'claim "{claim.text}" was not counted when they were made'
+                for key, claim in self.claims.items()
+                if key not in shard.claims and claim.cells[0] in shard.cells
+            ]
+            if faults:
+                return faults
+        return []
+
+    def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
+        """Cells with about `LINES_AT_ONCE` lines of histograms."""
+        n_lines = dict.fromkeys(self.cells["cell"].to_list(), 0.0)
+        for shard in shards:
+            for number in shard.cells:
+                n_lines[number] += shard.n_lines / len(shard.cells)
+        chunk: list[int] = []
+        size = 0.0
+        for number, n in n_lines.items():
+            if chunk and size + n > LINES_AT_ONCE:
+                yield chunk
+                chunk, size = [], 0.0
+            chunk.append(number)
+            size += n
+        yield chunk
+
+    def tallies(self, shards: Sequence[Shard], numbers: Sequence[int]) -> list[Tally]:
+        """Add the tallies of some cells over all shards.
+
+        Cells with the same shards stand in one tally, all in ascending order.
+        """
+        chosen = set(numbers)
+        holding: dict[int, list[Shard]] = {}
+        for shard in shards:
+            for number in chosen.intersection(shard.cells):
+                holding.setdefault(number, []).append(shard)
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for number in sorted(holding):
+            alike.setdefault(tuple(shard.path for shard in holding[number]), []).append(number)
+        found: dict[tuple[Any, ...], list[Tally]] = {key: [] for key in alike}
+        for shard in shards:
+            keys = [key for key in alike if shard.path in key]
+            if not keys:
+                continue
+            sums = store.read_sums(shard.path)
+            table = store.scan([shard.path]).filter(pl.col("cell").is_in(list(chosen))).collect()
+            for key in keys:
+                found[key].append(self._restored(shard, table, sums, alike[key]))
+        return [tallies.added(parts) for parts in found.values()]
+
+    def _restored(
+        self, shard: Shard, table: pl.DataFrame, sums: Mapping[str, Any], numbers: Sequence[int]
+    ) -> Tally:
+        places = [shard.cells.index(number) for number in numbers]
+        lines = self.lines(numbers)
+        baselines = lines.select(cell="baseline").join(
+            self.cells, on="cell", how="left", maintain_order="left"
+        )
+        return tallies.restored(table, tallies.some_sums(sums, places), lines, baselines)
+
+    def count_claims(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
+        """Add what was counted of each claim."""
+        counted: dict[str, ClaimCounts] = {}
+        for shard in shards if self.claims else ():
+            for key, counts in tallies.claims_of(store.read_sums(shard.path)).items():
+                if key in self.claims:
+                    counted[key] = counted[key] + counts if key in counted else counts
+        return counted
+
+    def histograms(
+        self, shards: Sequence[Shard], numbers: Sequence[int], n: int, metrics: Sequence[str]
+    ) -> Iterator[tuple[pl.DataFrame, dict[str, Histogram]]]:
+        """Histograms of the first n replications, see `Storage.histograms`.
+
+        No shard of theirs reaches beyond n: a stage ends where shards end, and an experiment
+        whose stages end elsewhere is refused.
+        """
+        lines = self.lines(numbers)
+        wanted = [s for s in shards if s.start < n and not set(numbers).isdisjoint(s.cells)]
+        table = (
+            store.scan(shard.path for shard in wanted)
+            .filter(
+                pl.col("cell").is_in(list(numbers)),
+                pl.col("metric").is_in(list(metrics)),
+                pl.col("value").is_not_null(),
+            )
+            .group_by("cell", "metric", "value")
+            .agg(pl.col("count").sum())
+            .collect()
+        )
+        yield lines, tallies.histograms_of(table, lines, metrics)
+
+    # --- checking them -----------------------------------------------------------------------
+
+    def check(
+        self,
+        shards: Sequence[Shard],
+        jobs: int,
+        seconds: float,
+        sample: random.Random | None,
+        progress: Callable[[int], None],
+    ) -> Checked:
+        """Find out whether shards agree with themselves, and count them again.
+
+        A part of a shard cannot be counted again, so a sample is of whole shards: those of half
+        the size first, each size at random; one that is not done in time is left out.
+        """
+        faults: list[str] = []
+        countable = [shard for shard in shards if self._is_countable(shard, faults)]
+        if sample is not None:
+            sample.shuffle(countable)
+            countable.sort(key=lambda shard: shard.n_rows.bit_length())
+        deadline = math.inf if sample is None else time.perf_counter() + seconds
+        n_checked, found = 0, [DIFFERENCES_SCHEMA.to_frame()]
+
+        def make(shard: Shard, stop: StopFlag) -> tuple[tuple[Shard, Tally] | None, list[Shard]]:
+            left = deadline - time.perf_counter()
+            if left <= 0:
+                return None, []
+            counting = replace(self, claims={key: claim_of(key) for key in shard.claims})
+            counted, rest = counting.count(task_of(shard), stop, left)
+            return (shard, counted[0][1]) if counted and not rest else None, []
+
+        def compare(made: tuple[Shard, Tally] | None) -> None:
+            nonlocal n_checked
+            if made is None:
+                return
+            shard, tally = made
+            differing = tallies.differences(*_read(shard), tally)
+            found.append(differing.select(pl.lit(str(shard.path)).alias("file"), pl.all()))
+            n_checked += shard.n_rows
+            progress(n_checked)
+
+        do_all(countable, jobs, make, compare)
+        differences = pl.concat(found).sort("file", maintain_order=True)
+        return Checked(n_checked, faults, differences)
+
+    def _is_countable(self, shard: Shard, faults: list[str]) -> bool:
+        """Check a shard by itself; return whether it can be compared when it is counted again."""
+        needed = {*shard.cells, *shard.baselines}
+        needed |= {number for key in shard.claims for number in claim_of(key).cells}
+        if not self.parameters.keys() >= needed:
+            return False  # the table of cells is at fault
+        lines = self.lines(shard.cells)
+        try:
+            table, sums = _read(shard)
+            n = shard.stop - shard.start
+            found = list(tallies.contradictions(table, sums, lines, shard.baselines, n))
+        except (OSError, LookupError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+            faults.append(f"{shard.path}: not what histograms look like ({first_line(error)})")
+            return False
+        faults += [f"{shard.path}: {fault}" for fault in found[:MOST_FAULTS]]
+        if len(found) > MOST_FAULTS:
+            faults.append(f"{shard.path}: and {len(found) - MOST_FAULTS:,} such faults more")
+        if lines["baseline"].to_list() != list(shard.baselines):
+            faults.append(
+                f"{shard.path}: was counted with other baselines than the table of cells has"
+            )
+            return False
+        return True
+
+
+def _read(shard: Shard) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """The histograms of a shard, and its sums."""
+    return pl.read_parquet(io.BytesIO(shard.path.read_bytes())), store.read_sums(shard.path)

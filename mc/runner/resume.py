@@ -1,0 +1,279 @@
+"""Which shards exist, and which ranges are missing; whether an experiment may go on in a folder."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mc import experiment as experiments
+from mc import store
+from mc.experiment import Experiment, Point, Precision
+from mc.runner.shards import storage_of
+from mc.runner.storage import Ranges, Storage
+from mc.store import FolderError, Shard
+
+# --- the shards that exist -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stock:
+    """The files in the folder of the shards.
+
+    Attributes
+    ----------
+    shards : list of Shard
+        Whole shards of this experiment, by their first replication; no row is in two.
+    faults : dict of Path to str
+        All other files, and what is wrong with each.
+    """
+
+    shards: list[Shard]
+    faults: dict[Path, str]
+
+    @cached_property
+    def _ranges(self) -> dict[int, list[tuple[int, int]]]:
+        """Ranges of each cell that exist, ascending."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for shard in self.shards:
+            for number in shard.cells:
+                ranges.setdefault(number, []).append((shard.start, shard.stop))
+        return ranges
+
+    def missing(self, wanted: Ranges) -> dict[tuple[int, int], list[int]]:
+        """Find the ranges that are wanted and in no shard."""
+        gaps: dict[tuple[int, int], list[int]] = {}
+        for (start, stop), numbers in wanted.items():
+            for number in numbers:
+                at = start
+                for first, end in [*self._ranges.get(number, []), (stop, stop)]:
+                    if at < min(first, stop):
+                        gaps.setdefault((at, min(first, stop)), []).append(number)
+                    at = max(at, end)
+        return gaps
+
+
+def take_stock(folder: Path, storage: Storage, n: int, known: Iterable[Shard] = ()) -> Stock:
+    """Read every shard of a folder, and find out which belong to an experiment.
+
+    Parameters
+    ----------
+    folder : Path
+        The results folder.
+    storage : Storage
+        What the experiment keeps, its cells numbered as in the folder.
+    n : int
+        Its replications; there may be none beyond.
+    known : iterable of Shard
+        Shards that were read before: their files are not read again unless they have changed.
+
+    Returns
+    -------
+    Stock
+    """
+    paths = store.shard_paths(folder)
+    shards: list[Shard] = []
+    faults: dict[Path, str] = {}
+    for path, shard in zip(paths, store.read_shards(paths, known), strict=True):
+        if isinstance(shard, Shard):
+            shards.append(shard)
+        else:
+            faults[path] = str(shard)
+    identities = {number: cell.identity for number, cell in storage.parameters.items()}
+    reached = dict.fromkeys(identities, 0)
+
+    def fault_of(shard: Shard) -> str | None:
+        named = [identities.get(number) for number in shard.cells]
+        if shard.draws != storage.draws_name or named != list(shard.identities):
+            return "belongs to another experiment"
+        if shard.stop > n:
+            return "belongs to another experiment"
+        if any(shard.start < reached[number] for number in shard.cells):
+            return "holds rows that another shard holds, too"
+        return None
+
+    own: list[Shard] = []
+    # of two that begin together the longer one: it may hold all of the other
+    for shard in sorted(shards, key=lambda shard: (shard.start, -shard.stop, shard.path)):
+        if fault := fault_of(shard):
+            faults[shard.path] = f"{shard.path}: {fault}"
+        else:
+            own.append(shard)
+            reached |= dict.fromkeys(shard.cells, shard.stop)
+    return Stock(own, faults)
+
+
+# --- the same experiment again, or a changed one -------------------------------------------------
+
+
+@dataclass(frozen=True)
+class State:
+    """An experiment, and how far a folder is with it.
+
+    Attributes
+    ----------
+    experiment : Experiment
+        Its cells numbered as in the folder.
+    storage : Storage
+        What it keeps.
+    stock : Stock
+        Which shards exist.
+    finished : bool
+        Whether every file exists as it was written, to the last bit.
+    """
+
+    experiment: Experiment
+    storage: Storage
+    stock: Stock
+    finished: bool = False
+
+
+def start_of(experiment: Experiment) -> State:
+    """The state of an empty folder."""
+    return State(experiment, storage_of(experiment), Stock([], {}))
+
+
+def state_of(
+    experiment: Experiment,
+    manifest: Mapping[str, Any],
+    folder: Path,
+    known: Iterable[Shard] = (),
+) -> State:
+    """Find out how far a folder is with an experiment; refuse the folder of another.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        As it was read.
+    manifest : mapping
+        Of the folder.
+    folder : Path
+        The results folder.
+    known : iterable of Shard
+        See `take_stock`.
+
+    Returns
+    -------
+    State
+
+    Raises
+    ------
+    FolderError
+        The folder holds the results of another experiment, or histograms of this one that lack
+        what the tables need.
+    """
+    experiment = continued(experiment, manifest, folder)
+    storage = storage_of(experiment)
+    stock = take_stock(folder, storage, experiment.replications, known)
+    if lacking := storage.lacking(stock.shards):
+        raise FolderError(
+            f"{folder}: holds histograms and no rows: {'; '.join(lacking)}. "
+            "Give another folder with --out, or start afresh with --force"
+        )
+    listed = {shard.path.name: shard.n_bytes for shard in stock.shards}
+    finished = (
+        may_be_finished(experiment, manifest)
+        and listed == manifest["shards"]  # the list was made when no row was missing
+        and not stock.faults
+        and store.tables_are_whole(folder, manifest)
+    )
+    return State(experiment, storage, stock, finished)
+
+
+def may_be_finished(experiment: Experiment, manifest: Mapping[str, Any]) -> bool:
+    """Whether a run of this very experiment has come to its end in the folder."""
+    return bool(manifest["complete"] and manifest["experiment"] == experiment.source)
+
+
+def cell_names(points: Sequence[Point]) -> list[str]:
+    """A name of each cell by its number, which says what its rows depend on and what it is called.
+
+    The place on the grid is among the parameters.
+    """
+    named = {
+        point.cell: f"{point.parameters.identity} {point.scenario!r} {point.policy!r}"
+        for point in points
+    }
+    return [named[number] for number in sorted(named)]
+
+
+def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> Experiment:
+    """Give the cells the numbers they have in the folder; refuse another experiment.
+
+    Cells may be added (they are numbered after the others) and replications; nothing that rows
+    depend on may be changed or removed.
+    """
+    old = manifest["experiment"]
+    faults = [
+        f"{name} was {old[name]}, is {experiment.source[name]}"
+        for name in ("generator", "seed", "seeds", "keep")
+        if old[name] != experiment.source[name]
+    ]
+    faults += _asks_for_less(old, experiment)
+    numbers = {name: number for number, name in enumerate(manifest["cells"])}
+    names = cell_names(experiment.points)
+    gone = numbers.keys() - set(names)
+    if gone:
+        faults.append(_what_changed(old, experiment.source) or f"{len(gone)} cells are gone")
+    if faults:
+        raise FolderError(
+            f"{folder}: holds the results of another experiment: {'; '.join(faults)}. "
+            "Give another folder with --out, or start afresh with --force"
+        )
+    free = itertools.count(len(numbers))
+    return experiments.renumber(
+        experiment, [numbers[name] if name in numbers else next(free) for name in names]
+    )
+
+
+def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
+    """Say in what the folder may hold more replications than the experiment asks for now."""
+    new, was = experiment.precision, old["precision"]
+    if was is None:
+        is_less = old["replications"] > experiment.stages[0]
+    elif new is None:
+        is_less = was["max"] > experiment.replications
+    else:
+        is_less = not new.asks_no_less_than(Precision(**was))
+    if not is_less:
+        return []
+    now = experiment.source["precision"]
+    if was is None and now is None:
+        return [f"replications was {old['replications']}, is {experiment.replications}"]
+    if was is None:
+        return [f"replications was {old['replications']}, is {now['min']} or more by [precision]"]
+    if now is None:
+        most = f"{was['max']} or fewer by [precision]"
+        return [f"replications was {most}, is {experiment.replications}"]
+    changes = [
+        f"{'metric' if name == 'metrics' else name} was {was[name]}, is {now[name]}"
+        for name in was
+        if was[name] != now[name]
+    ]
+    return [f"[precision]: {', '.join(changes)}, which may be less"]
+
+
+def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Name the parameters, points and values that are in one experiment and not in the other."""
+
+    def flat(source: Mapping[str, Any]) -> set[str]:
+        entries = {f"{name} = {value}" for name, value in source["fixed"].items()}
+        for axis in ("scenario", "policy"):
+            for point in source[axis]:
+                chosen = {name: value for name, value in point.items() if name != "name"}
+                entries.add(f'{axis} "{point["name"]}" {chosen}')
+        for axis in source["grid"]:
+            entries |= {f"{axis['name']} = {value} in the grid" for value in axis["values"]}
+        if source["design"] is not None:
+            entries |= {
+                f"{name} = {value} in the design" for name, value in source["design"].items()
+            }
+        return entries | {f"exclude {condition}" for condition in source["exclude"]}
+
+    removed, added = flat(old) - flat(new), flat(new) - flat(old)
+    parts = [f"without {entry}" for entry in sorted(removed)]
+    parts += [f"with {entry}" for entry in sorted(added)]
+    return "; ".join(parts)

@@ -1,0 +1,288 @@
+"""``keep = "rows"``: every replication of every cell is a row of a shard."""
+
+from __future__ import annotations
+
+import io
+import random
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, islice
+from typing import ClassVar, Final, Self
+
+import numpy as np
+import polars as pl
+
+from mc import statistics, store
+from mc.model import COUNTERS, METRICS
+from mc.runner import costs
+from mc.runner.costs import Estimate, Sample
+from mc.runner.simulation import Task, cut, rows_of, simulate_task
+from mc.runner.storage import Checked, Content, Ranges, Storage, n_rows, task_of
+from mc.statistics import ClaimCounts, Histogram, tallies
+from mc.statistics.tallies import Tally
+from mc.store import FolderError, Shard, first_line
+from mc.store.threads import StopFlag, do_all
+
+ROWS_AT_ONCE: Final = 300_000
+"""Rows that a thread counts at a time for the tables: a third of a gigabyte with all that is made
+of them."""
+
+DECIDING_ROWS: Final = 2_000_000
+"""Rows of the few columns that decide on the next stage, in memory together."""
+
+CELLS_PER_DRAW: Final = 32
+"""Rows of a sample that share a replication, and so the draws of its traffic."""
+
+DRAWS_AT_FIRST: Final = 16
+"""Draws of a sample's first batch; further batches are up to twice as large, as time allows."""
+
+DIFFERENCES_SCHEMA: Final = pl.Schema(
+    {
+        "file": pl.String(),
+        "cell": pl.Int32(),
+        "replication": pl.Int64(),
+        "counter": pl.String(),
+        "stored": pl.Int64(),
+        "recomputed": pl.Int64(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Rows(Storage):
+    """How rows are simulated, saved, read and checked."""
+
+    keep: ClassVar[str] = "rows"
+
+    def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
+        """Cut ranges into tasks of whole blocks, or of some replications of one block."""
+        parts = [
+            Task(block.ids, start, stop)
+            for (start, stop), numbers in ranges.items()
+            for block in self.blocks(numbers)
+        ]
+        return cut(parts, most_rows, n_parts)
+
+    def simulate(
+        self,
+        task: Task,
+        stop: StopFlag,
+        progress: Callable[[int], None] = lambda n_rows: None,
+    ) -> tuple[list[Content], list[Task]]:
+        """Simulate a task, see `Storage.simulate`."""
+        indices, seed = self.draws.indices(*task.range), self.draws.seed
+        done, rest = simulate_task(task, self.blocks(task.ids), indices, seed, stop, progress)
+        return [Content(part, rows_of(part, made, self.draws)) for part, made in done], rest
+
+    def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
+        """What the rows that are missing cost, see `Storage.estimate`."""
+        tasks, n = self.tasks(missing), n_rows(missing)
+        n_cells = sum(len(task.ids) for task in tasks)
+        n_bytes = n * sample.row_bytes
+        n_bytes += len(tasks) * costs.SHARD_BYTES + n_cells * costs.SHARD_CELL_BYTES
+        seconds = n * (sample.row_seconds + costs.SAVE_ROW_NS * 1e-9)
+        seconds += n_cells * costs.BLOCK_CELL_SECONDS
+        n_kept = n + sum(shard.n_rows for shard in shards)
+        table_seconds = n_kept * costs.TABLE_ROW_NS * 1e-9
+        table_seconds += self.cells.height * costs.TABLE_CELL_SECONDS
+        return Estimate(len(tasks), n_bytes, seconds, table_seconds)
+
+    def only(self, task: Task) -> Self:
+        """The parameters of the cells; their lines in the table are not needed to simulate."""
+        return replace(super().only(task), cells=self.cells.clear())
+
+    # --- reading them back -------------------------------------------------------------------
+
+    def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
+        """Cells with about `ROWS_AT_ONCE` rows, every cell with its baseline."""
+        replications = dict.fromkeys(self.cells["cell"].to_list(), 0)
+        for shard in shards:
+            for number in shard.cells:
+                replications[number] += shard.stop - shard.start
+        groups: dict[int, list[int]] = {}
+        for number, baseline in self.cells.select("cell", "baseline").iter_rows():
+            groups.setdefault(baseline, []).append(number)
+        chunk: list[int] = []
+        size = 0
+        for group in groups.values():
+            n_more = sum(replications[number] for number in group)
+            if chunk and size + n_more > ROWS_AT_ONCE:
+                yield chunk
+                chunk, size = [], 0
+            chunk += group
+            size += n_more
+        yield chunk
+
+    def tallies(self, shards: Sequence[Shard], numbers: Sequence[int]) -> list[Tally]:
+        """Count the rows of some cells."""
+        rows = _scan(shards, numbers).collect()
+        return [tallies.count(stack) for stack in statistics.stacks(rows, self.lines(numbers))]
+
+    def count_claims(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
+        """Count the claims scenario by scenario: that is less in memory at once."""
+        counted: dict[str, ClaimCounts] = {}
+        for scenario in dict.fromkeys(claim.scenario for claim in self.claims.values()):
+            chosen = {key: c for key, c in self.claims.items() if c.scenario == scenario}
+            numbers = {number for claim in chosen.values() for number in claim.cells}
+            rows, claims = _scan(shards, numbers).collect(), list(chosen.values())
+            counts = statistics.count_claims(rows, self.cells, claims)
+            counted |= dict(zip(chosen, counts, strict=True))
+        return counted
+
+    def histograms(
+        self, shards: Sequence[Shard], numbers: Sequence[int], n: int, metrics: Sequence[str]
+    ) -> Iterator[tuple[pl.DataFrame, dict[str, Histogram]]]:
+        """Histograms of the first n replications, see `Storage.histograms`."""
+        wanted = {name: METRICS[name] for name in metrics}
+        counters = [name for m in wanted.values() for name in (m.counter, m.per) if name]
+        columns = ["cell", "replication", *dict.fromkeys(counters)]
+        size = max(1, DECIDING_ROWS // n)
+        for at in range(0, len(numbers), size):
+            chunk = numbers[at : at + size]
+            early = _scan(shards, chunk).filter(pl.col("replication") < n)
+            rows = early.select(columns).collect()
+            for stack in statistics.stacks(rows, self.lines(chunk)):
+                yield (
+                    stack.cells,
+                    {name: statistics.histogram(stack.numbers(m)) for name, m in wanted.items()},
+                )
+
+    # --- checking them -----------------------------------------------------------------------
+
+    def check(
+        self,
+        shards: Sequence[Shard],
+        jobs: int,
+        seconds: float,
+        sample: random.Random | None,
+        progress: Callable[[int], None],
+    ) -> Checked:
+        """Compare rows with rows simulated again, see `Storage.check`.
+
+        At least `DRAWS_AT_FIRST` draws are compared, and none twice.
+        """
+        n_checked, found = 0, [DIFFERENCES_SCHEMA.to_frame()]
+        faults: dict[str, None] = {}
+
+        @lru_cache(maxsize=4)  # neighbouring tasks are of one shard
+        def stored_in(shard: Shard) -> pl.DataFrame | None:
+            try:
+                return self._read(shard)
+            except FolderError as error:
+                faults[str(error)] = None
+                return None
+
+        def make(
+            some: tuple[Shard, Task], stop: StopFlag
+        ) -> tuple[tuple[Shard, list[Content]], list[tuple[Shard, Task]]]:
+            shard, task = some
+            done, rest = self.simulate(task, stop)
+            return (shard, done), [(shard, left) for left in rest]
+
+        def compare(made: tuple[Shard, list[Content]]) -> None:
+            nonlocal n_checked
+            shard, contents = made
+            stored = stored_in(shard)
+            if stored is None:
+                return
+            for content in contents:
+                found.append(_differences(shard, _part(shard, stored, content.task), content.table))
+                n_checked += content.task.n_rows
+            progress(n_checked)
+
+        if sample is None:
+            do_all([(shard, task_of(shard)) for shard in shards], jobs, make, compare)
+        else:
+            started, n_done, size = time.perf_counter(), 0, DRAWS_AT_FIRST
+            draws = _random_draws(shards, sample)
+            while batch := sorted(islice(draws, max(size, 0)), key=lambda draw: draw[0].path):
+                do_all(batch, jobs, make, compare)
+                n_done += len(batch)
+                passed = time.perf_counter() - started
+                size = min(2 * size, int(n_done / passed * (seconds - passed)))
+        differences = pl.concat(found).sort("cell", "replication", maintain_order=True)
+        return Checked(n_checked, list(faults), differences)
+
+    def _read(self, shard: Shard) -> pl.DataFrame:
+        """Read the rows of a shard; refuse it if they are not those that it says it has."""
+        seeds = ["seed"] if self.draws.generator == "lesson" else []
+        try:
+            rows = pl.read_parquet(io.BytesIO(shard.path.read_bytes()))
+            rows = rows.select(
+                pl.col("cell").cast(pl.Int32),
+                pl.col("replication", *seeds, *COUNTERS).cast(pl.Int64),
+            )
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise FolderError(f"{shard.path}: cannot be read ({first_line(error)})") from error
+        n = shard.stop - shard.start
+        expected = {
+            "cell": np.repeat(np.array(shard.cells, np.int32), n),
+            "replication": np.tile(np.arange(shard.start, shard.stop), len(shard.cells)),
+        }
+        if not rows.select("cell", "replication").equals(pl.DataFrame(expected)):
+            raise FolderError(f"{shard.path}: its rows are not those that its footer names")
+        return rows
+
+
+def _scan(shards: Sequence[Shard], numbers: Collection[int]) -> pl.LazyFrame:
+    """The rows of some cells."""
+    holding = [shard.path for shard in shards if not set(numbers).isdisjoint(shard.cells)]
+    rows = store.scan(holding or [shards[0].path])
+    return rows.filter(pl.col("cell").is_in(list(numbers)))
+
+
+def _random_draws(
+    shards: Sequence[Shard], generator: random.Random
+) -> Iterator[tuple[Shard, Task]]:
+    """Draw one replication of some cells of one shard, none twice, until all were drawn.
+
+    Each row has about the same chance.
+    """
+    groups = [-(-len(shard.cells) // CELLS_PER_DRAW) for shard in shards]
+    sizes = [n * (shard.stop - shard.start) for n, shard in zip(groups, shards, strict=True)]
+    ends = list(accumulate(sizes))
+    for draw in _shuffled(sum(sizes), generator):
+        k = bisect_right(ends, draw)
+        shard = shards[k]
+        group, offset = divmod(draw - ends[k] + sizes[k], shard.stop - shard.start)
+        r = shard.start + offset
+        yield shard, Task(shard.cells[group :: groups[k]], r, r + 1)
+
+
+def _shuffled(n: int, generator: random.Random) -> Iterator[int]:
+    """The numbers below n in random order, of which the first half takes no list of all."""
+    seen: set[int] = set()
+    while len(seen) < n // 2:
+        number = generator.randrange(n)
+        if number not in seen:
+            seen.add(number)
+            yield number
+    rest = [number for number in range(n) if number not in seen]
+    generator.shuffle(rest)
+    yield from rest
+
+
+def _part(shard: Shard, rows: pl.DataFrame, task: Task) -> pl.DataFrame:
+    """The rows of a shard that a task has."""
+    n = shard.stop - shard.start
+    places = np.searchsorted(shard.cells, sorted(task.ids))
+    replications = np.arange(task.start, task.stop) - shard.start
+    return rows[(places[:, np.newaxis] * n + replications).ravel()]
+
+
+def _differences(shard: Shard, stored: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
+    """The counters that are not the same in the same rows, column after column."""
+    found = [DIFFERENCES_SCHEMA.to_frame()]
+    for name in made.columns[2:] if not stored.equals(made) else ():
+        wrong = stored[name].ne_missing(made[name])
+        columns = {"file": str(shard.path), "counter": name}
+        both = made.select("cell", "replication", stored=stored[name], recomputed=name)
+        found.append(
+            both.filter(wrong)
+            .with_columns(**{key: pl.lit(text) for key, text in columns.items()})
+            .select(DIFFERENCES_SCHEMA.names())
+        )
+    return pl.concat(found)
