@@ -17,15 +17,13 @@ OF_METRIC: Final = "of the metric"
 OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITHER} hold or fail"
 
 
-def interval_columns(
-    name: str, unit: str, of: str, method: str, suffixes: tuple[str, str] = ("low", "high")
-) -> dict[str, Column]:
+def interval_columns(name: str, unit: str, of: str, method: str) -> dict[str, Column]:
     """The two ends of a 95 % interval."""
     return {
         f"{name}_{suffix}": Column(
             "float", unit, f"{which} end of the 95 % interval of the {of}: {method}"
         )
-        for suffix, which in zip(suffixes, ("lower", "upper"), strict=True)
+        for suffix, which in (("low", "lower"), ("high", "upper"))
     }
 
 
