@@ -112,7 +112,7 @@ def note_of(values: ArrayLike) -> str | None:
 
 def given_of(values: ArrayLike) -> bool:
     """Whether the mean of these values has an interval."""
-    return bool(intervals.mean_given(*_judged(values)))
+    return bool(intervals.mean_has_interval(*_judged(values)))
 
 
 def _judged(values: ArrayLike) -> tuple[int, int, float]:

@@ -194,6 +194,27 @@ def test_what_may_not_be_allowed_is_a_candidate_but_beats_none() -> None:
     assert got.best is None
 
 
+@pytest.mark.parametrize("n_constraints", [1, 2, 3])
+def test_constraints_have_half_of_the_error_and_share_it(n_constraints: int) -> None:
+    """With k cells and m constraints each interval of a mean misses with 0.025 / (k m)."""
+    values = paired([100, 90, 80], 60, np.random.default_rng(17)).numbers
+    n_intervals = 3 * n_constraints
+    quantile = stats.t.isf(0.025 / n_intervals / 2, 59)
+    ends = values.mean(axis=1) + quantile * stats.sem(values, axis=1)
+    for slack, expected in ((1e-9, YES), (-1e-9, UNDECIDED)):
+        loose = [Constraint(Paired(values), "<=", 1e9)] * (n_constraints - 1)
+        for cell, end in enumerate(ends):
+            tight = Constraint(Paired(values), "<=", end + slack)
+            got = find_best(Paired(values), "min", [*loose, tight]).feasible[cell]
+            assert got == expected
+    loose = [Constraint(Paired(values), "<=", 1e9)] * n_constraints
+    got = find_best(Paired(values), "min", loose)
+    differences = values[2] - values[:2]
+    width = stats.t.isf(0.025 / 2, 59) * stats.sem(differences, axis=1)
+    ends = [np.max(differences.mean(axis=1) + sign * width) for sign in (-1, 1)]
+    assert (got.low[2], got.high[2]) == pytest.approx((ends[0], max(0, ends[1])), rel=1e-9)
+
+
 def test_nothing_is_best_where_nothing_is_allowed() -> None:
     objective = paired([5, 100], 100, np.random.default_rng(3))
     got = find_best(objective, "min", [Constraint(objective, ">", 1000)])

@@ -47,6 +47,20 @@ def test_a_chain_holds_where_every_link_holds_and_shows_its_weakest() -> None:
     assert got == pytest.approx(expected, rel=1e-12)  # another order of operations
 
 
+@pytest.mark.parametrize(
+    ("relation", "expected"), [("<", 1), ("<=", 1), ("=", 0), (">=", 0), (">", 0)]
+)
+def test_the_weakest_link_lies_least_in_the_claimed_direction(
+    relation: Relation, expected: int
+) -> None:
+    """Upwards by 8, then by 4, with the same spread: the second is the weaker step up."""
+    least = (1000, 1005, 1006)
+    columns = [{"calls": [low + k % 7 * i for k in range(700)]} for i, low in enumerate(least)]
+    found = judged(claim(relation, (0, 1, 2)), *columns)
+    got = found["left"], found["right"]
+    assert got == (f"cell {expected}", f"cell {expected + 1}")
+
+
 def test_a_claim_in_several_metrics_needs_all_of_them() -> None:
     found = judged(
         claim("=", (0, 1), ("calls", "dropped")),

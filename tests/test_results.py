@@ -312,6 +312,15 @@ def test_the_tables_are_sorted_and_complete(finished: Path) -> None:
     assert results.claims["claim"].unique().to_list() == [0]
 
 
+def test_a_table_with_nan_is_refused_and_not_written(tmp_path: Path) -> None:
+    table = pl.DataFrame({"cell": [0, 1], "mean": [1.0, float("nan")], "sd": [None, 1.0]})
+    with pytest.raises(ValueError, match="summary: column mean holds NaN"):
+        store.write_table(tmp_path, "summary", table)
+    assert not list(tmp_path.iterdir())
+    store.write_table(tmp_path, "summary", table.fill_nan(None))
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.parquet"]
+
+
 @pytest.mark.parametrize("rate", [0, 120])
 @pytest.mark.parametrize("replications", [1, 10])
 def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate: int) -> None:

@@ -29,7 +29,7 @@ from scipy import stats
 from mc.experiment import Published
 from mc.model import METRICS
 from mc.statistics import SUMMARY_SCHEMA, intervals, summarise, to_fixed
-from mc.statistics.summary import place
+from mc.statistics.summary import count_below
 
 QUANTILES: Final = {"p05": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
@@ -314,7 +314,7 @@ def test_without_replications_a_figure_has_no_place() -> None:
 
 
 def mid_percentile(x: NDArray[np.float64], figure: float, decimals: int | None) -> float:
-    below, up_to = place(*np.unique(x, return_counts=True), figure, decimals)
+    below, up_to = count_below(*np.unique(x, return_counts=True), figure, decimals)
     return 100 * (below + up_to) / (2 * len(x))
 
 

@@ -78,9 +78,9 @@ def are_precise(
     Returns
     -------
     set of int
-        Numbers of the cells in which the interval of the mean of each metric is to be given, see
-        `intervals.mean_given`, and half of it, at the confidence of `precision`, is within the
-        tolerance. What is 0 for want of retries needs no interval.
+        Numbers of the cells in which the mean of each metric has an interval, see
+        `intervals.mean_has_interval`, and half of it, at the confidence of `precision`, is within
+        the tolerance. What cannot vary for want of retries needs no interval.
     """
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
@@ -97,7 +97,7 @@ def _is_known(counted: Histogram, precision: Precision, least: int) -> NDArray[n
     n = found.n
     n_others = n - counted.sums(np.where(counted.values == least, counted.counts, 0))
     # where a small spread may only say that what is rare has not been seen yet
-    given = intervals.mean_given(n, n_others, found.skewness)
+    given = intervals.mean_has_interval(n, n_others, found.skewness)
     mcse = np.sqrt(found.variance / np.maximum(n, 1))
     half_width = intervals.t_half_width(n, mcse, precision.confidence)
     tolerance = np.array([precision.tolerance(mean) for mean in found.mean.tolist()])

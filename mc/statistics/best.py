@@ -1,7 +1,7 @@
 """Which cell is best, and which are on the frontier of two metrics, as far as n pairs can tell.
 
-All cells have seen the same replications, so each comparison is one of n paired differences.
-Every statement called sure holds together with all others of its kind at the level asked for.
+All cells have the same replications, so each comparison is one of n paired differences. Every
+statement called sure holds together with all others of its kind at the level asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.statistics.intervals import LEVEL, MIN_NONZERO, Floats, mean_given, t_quantile_of
+from mc.statistics.intervals import LEVEL, MIN_NONZERO, Floats, mean_has_interval, t_quantile_of
 
 Goal = Literal["min", "max"]
 Relation = Literal["<", "<=", ">=", ">"]
@@ -40,7 +40,7 @@ class Paired:
     divisors: Floats | float = 1.0
 
     def scaled(self) -> tuple[NDArray[Any], float]:
-        """Numbers that may be subtracted from each other, and the divisor of differences."""
+        """Numbers that may be subtracted from one another, and the divisor of their differences."""
         divisors = np.broadcast_to(np.asarray(self.divisors, np.float64), len(self.numbers))
         if np.all(divisors == divisors[:1]):
             return self.numbers, float(divisors[0]) if divisors.size else 1.0
@@ -65,15 +65,16 @@ class Best:
     mean : ndarray of float64, shape (k,)
         Of the objective.
     difference, low, high : ndarray of float64, shape (k,)
-        Mean less that of the best of the others, and the interval of this difference. It holds 0,
-        unless all is exact: a cell that is surely not the best has 0 as its better end, the best
-        as its worse one. NaN, and infinite ends, where no other cell is, or is surely, feasible.
+        Mean less that of the best of the others, and the interval of this difference. The interval
+        always reaches 0: a cell that is surely not the best has 0 as its better end, the best has
+        it as its worse one. The difference is NaN where no other cell may be feasible, an end
+        infinite where no other cell surely is, or may be.
     feasible : ndarray of str, shape (k,)
         `YES`, `NO` or `UNDECIDED`: whether all constraints hold.
     candidate : ndarray of bool, shape (k,)
         The cells that cannot be told from the best.
     best : int or None
-        The only candidate, if it is surely feasible.
+        The only candidate, if that is surely feasible.
     """
 
     mean: Floats
@@ -96,7 +97,7 @@ def find_best(
     Parameters
     ----------
     objective : Paired
-        What is to be least or greatest on average, in k cells and n replications.
+        What shall be least or greatest on average, in k cells and n replications.
     goal : {"min", "max"}
         Which of the two.
     constraints : sequence of Constraint
@@ -110,20 +111,20 @@ def find_best(
 
     Notes
     -----
-    With probability `level`, all of this is true at once: every `feasible` that is not
-    undecided is right; the best of the cells that are feasible in truth, if there is one, is a
-    candidate (of several equally good ones each is, with that probability); the intervals of
-    all cells that are feasible in truth cover. Hence `best` is the best.
+    With probability `level` all of this is true at once: every `feasible` that is not undecided is
+    right; the best of the cells that are truly feasible, if there is one, is a candidate (of
+    several equally good ones each is, with that probability); the intervals of all cells that are
+    truly feasible cover. Hence `best` is the best.
 
     Multiple comparisons with the best: Hsu, *Multiple Comparisons*, section 4.2, with paired
-    one-sided t intervals for unequal variances, of which only the k - 1 with the best need to
-    hold (Nelson and Matejcik 1995; here Bonferroni's inequality in place of sphericity). With
-    constraints half of the error is theirs: two-sided t intervals for the mean of each
-    constraint in each cell, by Bonferroni.
+    one-sided t intervals for unequal variances, of which only the k - 1 against the best need to
+    hold (Nelson and Matejcik 1995; here by Bonferroni's inequality, without sphericity). With
+    constraints half of the error is theirs: two-sided t intervals for the mean of each constraint
+    in each cell, by Bonferroni.
 
-    Where a t interval is not to be given, see `intervals.mean_given`, the bound of `_half_widths`
+    Where a sample has no t interval, see `intervals.mean_has_interval`, the bound of `_half_widths`
     takes its place: cells that are equal in nearly all replications, or in all, cannot be told
-    apart, and a mean is not 0 because n replications were. Only a difference that never varies
+    apart, and a mean is not 0 because it was in n replications. Only a difference that never varies
     and is not 0 is taken at its value.
     """
     k, n = objective.numbers.shape
@@ -132,9 +133,9 @@ def find_best(
         alpha /= 2
     sure, possible = _feasible(constraints, k, n, alpha)
     sign = 1.0 if goal == "min" else -1.0
-    found = _differences(objective)
-    gaps = sign * found.mean  # positive where the row is worse than the column
-    width = _half_widths(n, found, 2 * alpha / max(k - 1, 1))
+    differences = _differences(objective)
+    gaps = sign * differences.mean  # positive where the row is worse than the column
+    width = _half_widths(n, differences, 2 * alpha / max(k - 1, 1))
     candidate = possible & ~np.any(sure & (gaps - width > 0), axis=1)
     np.fill_diagonal(gaps, math.nan)
     difference = _row_maxima(gaps, possible)
@@ -144,7 +145,7 @@ def find_best(
     high = np.where(np.isnan(high), math.inf, high)
     if goal == "max":
         low, high = -high, -low
-    only = np.flatnonzero(candidate)
+    left = np.flatnonzero(candidate)
     return Best(
         mean=_means(objective).mean,
         difference=sign * difference,
@@ -152,7 +153,7 @@ def find_best(
         high=high,
         feasible=np.where(sure, YES, np.where(possible, UNDECIDED, NO)),
         candidate=candidate,
-        best=int(only[0]) if len(only) == 1 and sure[only[0]] else None,
+        best=int(left[0]) if len(left) == 1 and sure[left[0]] else None,
     )
 
 
@@ -162,10 +163,10 @@ def _feasible(
     """Which of k cells surely satisfy all constraints, and which may."""
     sure, possible = np.ones(k, np.bool_), np.ones(k, np.bool_)
     for constraint in constraints:
-        found = _means(constraint.values)
-        width = _half_widths(n, found, alpha / (k * len(constraints)))
+        means = _means(constraint.values)
+        width = _half_widths(n, means, alpha / (k * len(constraints)))
         holds, bound = _RELATIONS[constraint.relation], constraint.bound
-        ends = holds(found.mean - width, bound), holds(found.mean + width, bound)
+        ends = holds(means.mean - width, bound), holds(means.mean + width, bound)
         sure &= ends[0] & ends[1]
         possible &= ends[0] | ends[1]
     return sure, possible
@@ -192,8 +193,7 @@ class Frontier:
         `YES`, `NO` or `UNDECIDED`: whether no other cell is as good in both means and better in
         one.
     dominated_by : ndarray of int64, shape (k,)
-        A cell that surely dominates, the one that does so by the widest margin in standard
-        errors; -1 without one.
+        The cell that surely dominates by the widest margin, in standard errors; -1 without one.
     """
 
     on: NDArray[np.str_]
@@ -220,16 +220,16 @@ def find_frontier(
 
     Notes
     -----
-    With probability `level` every answer that is not undecided is right, all k of them at once.
-    For then all k (k - 1) paired t intervals of differences (two metrics, k (k - 1) / 2 pairs),
-    two-sided, hold together by Bonferroni's inequality, and nothing else is used: a cell is
-    dominated where the interval of the difference to another excludes 0 in one metric and is on
-    that side of 0, ends included, in the other; it is on the frontier where it is better than
-    each other cell in one metric by such an interval.
+    With probability `level` all answers that are not undecided are right at once: by Bonferroni's
+    inequality all k (k - 1) two-sided paired t intervals of differences (two metrics, k (k - 1) / 2
+    pairs) then cover together, and nothing else is used. A cell is dominated where the interval of
+    its difference from another excludes 0 in one metric and lies on that side of 0, ends included,
+    in the other; it is on the frontier where it is better than each other cell in one metric by
+    such an interval.
 
-    Where a t interval is not to be given, see `intervals.mean_given`, the bound of `_half_widths`
-    takes its place: who was as good in n replications need not be so on average. Cells that were
-    equal in both metrics in every replication are not compared, they stand or fall together.
+    Where a sample has no t interval, see `intervals.mean_has_interval`, the bound of `_half_widths`
+    takes its place: a cell that was as good in n replications need not be so on average. Cells that
+    were equal in both metrics in every replication are not compared: they stand or fall together.
     """
     k, n = one.numbers.shape
     better = np.zeros((k, k), np.bool_)  # the row than the column, surely, in some metric
@@ -237,10 +237,11 @@ def find_frontier(
     equal = np.ones((k, k), np.bool_)  # in both, in every replication
     margin = np.zeros((k, k))
     for values, goal in zip((one, other), goals, strict=True):
-        found = _differences(values)
+        differences = _differences(values)
         # positive where the row is better than the column
-        gaps, errors = -found.mean if goal == "min" else found.mean, found.error
-        width = _half_widths(n, found, (1 - level) / max(k * (k - 1), 1))
+        gaps = -differences.mean if goal == "min" else differences.mean
+        errors = differences.error
+        width = _half_widths(n, differences, (1 - level) / max(k * (k - 1), 1))
         better |= gaps - width > 0
         as_good &= gaps - width >= 0
         equal &= (gaps == 0) & (errors == 0)
@@ -267,32 +268,32 @@ class _Means(NamedTuple):
     Attributes
     ----------
     mean, error : ndarray of float64
-        And its standard error: 0 where a sample never varies.
-    given : ndarray of bool
-        Whether Student's interval is to be given.
+        The mean and its standard error, 0 where a sample never varies.
+    has_interval : ndarray of bool
+        Whether Student's interval can be trusted.
     span : float
-        In an interval of this length all samples lie.
+        Length of an interval that holds all samples.
     """
 
     mean: Floats
     error: Floats
-    given: NDArray[np.bool_]
+    has_interval: NDArray[np.bool_]
     span: float
 
 
-def _half_widths(n: int, found: _Means, alpha: float) -> Floats:
+def _half_widths(n: int, means: _Means, alpha: float) -> Floats:
     """Half the lengths of intervals that miss with probability alpha, on both sides together.
 
-    Student's, where it is to be given. Elsewhere too little was seen of what is rare, and the
-    empirical Bernstein bound is taken (Maurer and Pontil 2009, theorem 4): it asks no more of a
-    distribution than its span, for which that of all cells stands.
+    Student's, where it can be trusted. Elsewhere too little was seen of what is rare, and the
+    empirical Bernstein bound is taken (Maurer and Pontil 2009, theorem 4): all that it asks of a
+    distribution is its span, and the span of all cells stands for that.
     """
     if n < 2:  # no spread: anything is possible
-        return np.full(found.error.shape, math.inf)
-    student = t_quantile_of(n - 1, 1 - alpha) * found.error
+        return np.full(means.error.shape, math.inf)
+    student = t_quantile_of(n - 1, 1 - alpha) * means.error
     log = math.log(4 / alpha)
-    bound = math.sqrt(2 * log) * found.error + 7 * log * found.span / (3 * (n - 1))
-    return np.where(found.given, student, np.maximum(student, bound))
+    bound = math.sqrt(2 * log) * means.error + 7 * log * means.span / (3 * (n - 1))
+    return np.where(means.has_interval, student, np.maximum(student, bound))
 
 
 def _span(numbers: NDArray[Any]) -> float:
@@ -301,9 +302,9 @@ def _span(numbers: NDArray[Any]) -> float:
 
 def _means(values: Paired) -> _Means:
     """Mean of each cell, shape (k,)."""
-    mean, error, given = _moments(values.numbers)
+    mean, error, has_interval = _moments(values.numbers)
     span = _span(values.numbers / np.reshape(values.divisors, (-1, 1)))
-    return _Means(mean / values.divisors, error / values.divisors, given, span)
+    return _Means(mean / values.divisors, error / values.divisors, has_interval, span)
 
 
 def _differences(values: Paired) -> _Means:
@@ -318,15 +319,15 @@ def _differences(values: Paired) -> _Means:
         largest = max(-int(near.min()), int(near.max()))
         if 8 * largest**3 * n < 2**53:  # then all sums are exact, in any order
             mean, error, skewness, n_differ = _exact_differences(numbers, near, shifts)
-            given = mean_given(n, n_differ, skewness)
-            return _Means(mean / divisor, error / divisor, given, span)
+            has_interval = mean_has_interval(n, n_differ, skewness)
+            return _Means(mean / divisor, error / divisor, has_interval, span)
     gaps, errors = np.zeros((k, k)), np.zeros((k, k))
-    given = np.ones((k, k), np.bool_)
+    has_interval = np.ones((k, k), np.bool_)
     for i in range(k - 1):
-        mean, error, known = _moments(numbers[i] - numbers[i + 1 :])
+        mean, error, trusted = _moments(numbers[i] - numbers[i + 1 :])
         gaps[i, i + 1 :], errors[i, i + 1 :] = mean / divisor, error / divisor
-        given[i, i + 1 :] = given[i + 1 :, i] = known
-    return _Means(gaps - gaps.T, errors + errors.T, given, span)
+        has_interval[i, i + 1 :] = has_interval[i + 1 :, i] = trusted
+    return _Means(gaps - gaps.T, errors + errors.T, has_interval, span)
 
 
 def _exact_differences(
@@ -334,8 +335,8 @@ def _exact_differences(
 ) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
     """Mean, its error and skewness of each difference, and how many are not 0; shape (k, k).
 
-    By products of matrices, for small whole numbers: those of a row are its `near`, plus its
-    shift, plus what is common to all rows.
+    Computed by products of matrices, for small whole numbers: row i is ``near[i] + shifts[i]`` and
+    what is common to all rows, which cancels.
     """
     k, n = numbers.shape
     rows = near.astype(np.float64)
@@ -352,9 +353,9 @@ def _exact_differences(
     skewness = np.divide(m3, m2**1.5, out=np.full((k, k), math.nan), where=spread > 0)
     apart = (shifts[:, np.newaxis] - shifts).astype(np.float64)
     total = first + n * apart
-    # (sum of d)^2 / (sum of d^2) differ or more (Cauchy and Schwarz): few must be counted
+    # at least (sum of d)^2 / (sum of d^2) differ (Cauchy and Schwarz): few pairs need counting
     few = np.square(total) < MIN_NONZERO * (second + apart * (first + total))
-    n_differ = np.full((k, k), n)  # and of no row to itself
+    n_differ = np.full((k, k), n)  # of a row from itself, too: nobody reads that
     least = numbers.min()
     small = (numbers - least).astype(np.min_scalar_type(int(numbers.max() - least)))
     for i in range(k - 1):
@@ -365,9 +366,9 @@ def _exact_differences(
 
 
 def _moments(numbers: NDArray[Any]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Mean of each row, its standard error, and whether Student's interval is to be given.
+    """Mean of each row, its standard error, and whether Student's interval can be trusted.
 
-    The error is 0, and the mean the value itself, where a row never varies.
+    Where a row never varies the error is 0 and the mean the value itself.
     """
     n = numbers.shape[1]
     first = numbers[:, 0].astype(np.float64)
@@ -379,12 +380,12 @@ def _moments(numbers: NDArray[Any]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     third = (squares * deviations).sum(axis=1)
     skewness = np.full(len(numbers), math.nan)
     np.divide(third / n, (second / n) ** 1.5, out=skewness, where=second > 0)
-    given = mean_given(n, np.count_nonzero(numbers, axis=1), skewness)
-    return first + shift, np.sqrt(second / (max(n - 1, 1) * n)), given
+    has_interval = mean_has_interval(n, np.count_nonzero(numbers, axis=1), skewness)
+    return first + shift, np.sqrt(second / (max(n - 1, 1) * n)), has_interval
 
 
 def _row_maxima(values: Floats, allowed: NDArray[np.bool_]) -> Floats:
-    """Largest of the allowed columns of each row that is not NaN; NaN without one."""
+    """Largest value of each row in its allowed columns, NaN left out; NaN if there is none."""
     known = allowed & ~np.isnan(values)
     largest = np.max(np.where(known, values, -math.inf), axis=1)
     return np.where(known.any(axis=1), largest, math.nan)

@@ -1,4 +1,4 @@
-"""Sentences put to the test, replication by replication."""
+"""Claims: sentences put to the test, replication by replication."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ DEPENDS: Final = "depends on the seed"
 OPEN: Final = "open"
 
 SHARE_HOLDS: Final = 0.95
-"""A claim holds when its share of replications surely reaches this..."""
+"""A claim holds if it surely does in this share of replications or more..."""
 
 SHARE_FAILS: Final = 0.05
-"""...and fails when the share surely stays at or below this."""
+"""...and fails if it surely holds in this share or less."""
 
 CLAIMS_COLUMNS: Final[dict[str, Column]] = {
     "claim": Column("int32", "", "number of the claim in the experiment file, from 0"),
@@ -106,20 +106,20 @@ _RELATIONS: Final[dict[str, Callable[[Any, Any], NDArray[np.bool_]]]] = {
 
 @dataclass(frozen=True)
 class _Link:
-    """One comparison of a claim: a cell with a multiple of the next, or with a number.
+    """One comparison of a claim: of a cell with a multiple of the next, or with a number.
 
     Attributes
     ----------
     metric : str
         One of `METRICS`.
     relation : str
-        One of `_RELATIONS`; holds ``left relation times * right``, or ``left relation times``.
+        One of `_RELATIONS`: ``left relation times * right``, or ``left relation times``.
     left, right : int
-        Cells; None on the right for a number.
+        Cells; `right` is None for a number.
     times : Fraction
-        What the right cell is multiplied by; or the number.
+        Factor of the right cell; or the number.
     margin : Fraction
-        Equal means: no further apart than this.
+        Values no further apart count as equal.
     left_label, right_label : str
         Both sides as the table of claims shows them.
     """
@@ -136,17 +136,17 @@ class _Link:
 
 @dataclass(frozen=True)
 class ClaimCounts:
-    """What is kept of a claim; may be added.
+    """Counts of a claim, enough for its verdict; those of two ranges may be added.
 
     Attributes
     ----------
     n, n_holds : int
-        Replications in which all that is compared is defined, and those in which it holds.
+        Replications in which all that is compared is defined, and those in which the claim holds.
     links : Sums, shape (L, 8)
-        Of the numbers x of the left and y of the right cell of each link, in these replications;
-        then the sum of the cubes of the difference in whole numbers, q x - p y if the link
-        multiplies by p / q (x against a number, 0 where the divisors of both cells differ), and
-        in how many replications the two sides differ.
+        For each link the sums over these replications of the numbers x of its left cell and y of
+        its right; then the sum of the cubes of the difference in whole numbers, q x - p y if the
+        link multiplies by p / q (against a number: of x; 0 where the divisors of the cells differ);
+        and the number of replications in which the two sides differ.
     """
 
     n: int
@@ -161,10 +161,10 @@ class ClaimCounts:
 def judge(rows: pl.DataFrame, cells: pl.DataFrame, claims: Sequence[Claim]) -> pl.DataFrame:
     """Put each claim to the test, replication by replication.
 
-    A claim is a chain: each cell compared with the next, or each with a number, in one metric or
-    several. It holds in a replication when all its links do. Replications in which a compared
-    value is NULL, or which one of the cells lacks, are left out of `n`. Counters are compared
-    as integers; equality is equality in the same replication, up to the claim's margin.
+    A claim is a chain: each cell is compared with the next, or each with a number, in one metric or
+    several. It holds in a replication if all its links do. Replications in which a compared value
+    is NULL, or which one of the cells lacks, are left out of `n`. Counters are compared as whole
+    numbers; equal means equal in the same replication, up to the claim's margin.
 
     Parameters
     ----------
@@ -193,40 +193,40 @@ def count_claims(
     counted = []
     for claim in claims:
         named = sorted(set(claim.cells))
-        frames = align([by_cell.get(i, rows.clear()) for i in named])
-        stack = Stack(
-            pl.concat([lines[i] for i in named]), np.arange(len(named)), pl.concat(frames)
-        )
-        counted.append(_count(stack, {i: k for k, i in enumerate(named)}, claim))
+        frames = align([by_cell.get(number, rows.clear()) for number in named])
+        table = pl.concat([lines[number] for number in named])
+        stack = Stack(table, np.arange(len(named)), pl.concat(frames))
+        counted.append(_count(stack, {number: k for k, number in enumerate(named)}, claim))
     return counted
 
 
 def _lines(cells: pl.DataFrame, claims: Sequence[Claim]) -> dict[int, pl.DataFrame]:
-    """The line of each cell that is named, in the table of cells."""
+    """The line in the table of cells of each cell that a claim names."""
     named = {number for claim in claims for number in claim.cells}
     wanted = cells.filter(pl.col("cell").is_in(list(named)))
     return {cell["cell"].item(): cell for cell in wanted.iter_slices(1)}
 
 
-def _count(stack: Stack, places: Mapping[int, int], claim: Claim) -> ClaimCounts:
+def _count(stack: Stack, index_of: Mapping[int, int], claim: Claim) -> ClaimCounts:
+    """Count one claim over the rows of a stack; `index_of` a cell by its number."""
     links = list(_links(claim))
-    taken = {name: stack.numbers(METRICS[name]) for name in claim.metrics}
-    known = np.ones(taken[claim.metrics[0]].known.shape[1], np.bool_)
+    numbers_of = {name: stack.numbers(METRICS[name]) for name in claim.metrics}
+    known = np.ones(numbers_of[claim.metrics[0]].known.shape[1], np.bool_)
     for link in links:
-        for number in (link.left, link.right):
-            if number is not None:
-                known &= taken[link.metric].known[places[number]]
+        for cell in (link.left, link.right):
+            if cell is not None:
+                known &= numbers_of[link.metric].known[index_of[cell]]
     holds, sums = known.copy(), []
     for link in links:
-        numbers = taken[link.metric]
-        x, d = (part[places[link.left]] for part in (numbers.numbers, numbers.divisors))
+        numbers = numbers_of[link.metric]
+        x, d = (part[index_of[link.left]] for part in (numbers.numbers, numbers.divisors))
         if link.right is None:
             y, difference = x, x
-            held, differs = _against_number(x, link, Fraction(d))
+            link_holds, differs = _against_number(x, link, Fraction(d))
         else:
-            y, e = (part[places[link.right]] for part in (numbers.numbers, numbers.divisors))
-            held, differs, difference = _against_cell(x, y, link, Fraction(d), Fraction(e))
-        holds &= held
+            y, e = (part[index_of[link.right]] for part in (numbers.numbers, numbers.divisors))
+            link_holds, differs, difference = _against_cell(x, y, link, Fraction(d), Fraction(e))
+        holds &= link_holds
         both = joint_sums((x[np.newaxis], y[np.newaxis]), known[np.newaxis])[0].tolist()
         third = cubes(difference[np.newaxis], known[np.newaxis])[0]
         sums.append([*both, third, int(np.count_nonzero(differs & known))])
@@ -257,32 +257,32 @@ def _links(claim: Claim) -> Iterator[_Link]:
 def _against_number(
     x: NDArray[np.int64], link: _Link, d: Fraction
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether ``x / d`` stands in the relation of the link to its number, and differs; exactly."""
+    """Whether ``x / d`` is in the link's relation to its number, and differs from it; exactly."""
     low, high = (link.times - link.margin) * d, (link.times + link.margin) * d
     bound = link.times * d
     below, above = x < _clipped(math.ceil(bound)), x > _clipped(math.floor(bound))
-    held = {
+    holds = {
         "<": below,
         "<=": ~above,
         "=": (x >= _clipped(math.ceil(low))) & (x <= _clipped(math.floor(high))),
         ">=": ~below,
         ">": above,
     }
-    return held[link.relation], below | above
+    return holds[link.relation], below | above
 
 
 def _clipped(bound: int) -> int:
-    """The bound as far as 64 bits go: no number lies beyond."""
+    """The bound within 64 bits: no number lies beyond."""
     return max(-(2**63), min(bound, 2**63 - 1))
 
 
 def _against_cell(
     x: NDArray[np.int64], y: NDArray[np.int64], link: _Link, d: Fraction, e: Fraction
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
-    """Whether ``x / d`` stands in the relation of the link to ``times * y / e``, and differs.
+    """Whether ``x / d`` is in the link's relation to ``times * y / e``, and differs from it.
 
-    With equal divisors in whole numbers, hence exactly, and the difference in these, too; else as
-    doubles, and nothing for the difference.
+    With equal divisors this is computed in whole numbers, hence exactly, and so is the difference;
+    otherwise in doubles, with 0 for the difference.
     """
     p, q = link.times.as_integer_ratio()
     left: NDArray[Any]
@@ -298,10 +298,10 @@ def _against_cell(
         difference = np.zeros(len(x), np.int64)
         margin = float(link.margin)
     if link.relation == "=" and link.margin:
-        held = np.abs(left - right) <= margin
+        holds = np.abs(left - right) <= margin
     else:
-        held = _RELATIONS[link.relation](left, right)
-    return held.astype(np.bool_), (left != right).astype(np.bool_), difference
+        holds = _RELATIONS[link.relation](left, right)
+    return holds.astype(np.bool_), (left != right).astype(np.bool_), difference
 
 
 # --- verdicts -------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def verdicts(
     claims: Sequence[Claim],
     lesson: Mapping[int, ClaimCounts] | None = None,
 ) -> pl.DataFrame:
-    """Judge the claims by what was counted.
+    """Judge the claims by their counts.
 
     Parameters
     ----------
@@ -324,38 +324,38 @@ def verdicts(
     claims : sequence of Claim
         As the experiment file states them.
     lesson : mapping of int to ClaimCounts, optional
-        What was counted of some of them, by their place, with the lesson's draws.
+        Counts with the lesson's draws of some of the claims, by their number.
 
     Returns
     -------
     polars.DataFrame
-        One line for each claim, in the schema of `CLAIMS_SCHEMA`. `verdict` is `holds` when the
-        interval of the share lies in 0.95 .. 1, `fails` when it lies in 0 .. 0.05, else
-        `depends on the seed`; but `open` as long as the interval reaches to 0 or 1, for then the
-        claim held in all replications, or in none, and they are too few. NULL without
-        replications. The intervals that decide are wide enough for all claims together.
+        One line for each claim, in the schema of `CLAIMS_SCHEMA`. `verdict` is `holds` if the
+        interval of the share lies in 0.95 .. 1, `fails` if it lies in 0 .. 0.05, otherwise
+        `depends on the seed`; but `open` as long as the interval reaches 0 or 1, for then the claim
+        held in all replications, or in none, and they are too few. NULL without replications. The
+        intervals that decide are wide enough for all claims together.
 
-        `mean_difference` and its intervals belong to the weakest link, `left - right` in
+        `mean_difference` and its intervals are those of the weakest link, `left - right` in
         `link_metric`: the link whose mean difference lies least in the claimed direction, in
         units of its standard error (for an equality, furthest from zero).
 
     Notes
     -----
-    A share depends on how the replications of two cells are coupled: it is a statement about
-    cells that see the same traffic and the same luck. The mean difference does not.
+    A share depends on how the replications of two cells are coupled: it is a statement about cells
+    that see the same traffic and the same luck. The mean difference does not depend on that.
 
-    Together means: all intervals of the column contain what they estimate in 95 % of experiments
-    or more (Bonferroni). For the mean differences all links count, as the weakest is found by the
-    same numbers. Practical equality on average: two one-sided tests (Schuirmann 1987).
+    Together means: in 95 % of experiments or more all intervals of the column contain what they
+    estimate (Bonferroni). For the mean differences all links count, since the weakest is chosen by
+    the same numbers. Practical equality on average: two one-sided tests (Schuirmann 1987).
     """
     shares = intervals.bonferroni_level(intervals.LEVEL, len(claims))
     means = intervals.bonferroni_level(intervals.LEVEL, sum(len(one.links) for one in counted))
     lines = _lines(cells, claims)
     records = [
         {"claim": index}
-        | _judge(claim, found, lines, shares, means)
-        | _as_the_lesson_draws(claim, found, (lesson or {}).get(index), lines)
-        for index, (claim, found) in enumerate(zip(claims, counted, strict=True))
+        | _judge(claim, counts, lines, shares, means)
+        | _as_the_lesson_draws(claim, counts, (lesson or {}).get(index), lines)
+        for index, (claim, counts) in enumerate(zip(claims, counted, strict=True))
     ]
     return pl.DataFrame(records, CLAIMS_SCHEMA)
 
@@ -364,18 +364,18 @@ def verdicts(
 class _Mean:
     """Estimate of the mean difference of a link; None where there are too few replications.
 
-    There is an interval only where it is `given`; a note says what is to be known of it.
+    `note` says why it has no interval, or why that cannot be trusted.
     """
 
     n: int
     mean: float | None
     mcse: float | None
-    given: bool
+    has_interval: bool
     note: str | None
 
     def interval(self, level: float) -> tuple[float | None, float | None]:
-        """Its Student interval."""
-        if self.mean is None or self.mcse is None or not self.given:
+        """Student's interval."""
+        if self.mean is None or self.mcse is None or not self.has_interval:
             return None, None
         half = float(intervals.t_half_width(self.n, self.mcse, level))
         return self.mean - half, self.mean + half
@@ -388,7 +388,7 @@ def _judge(
     level_of_share: float,
     level_of_mean: float,
 ) -> dict[str, Any]:
-    """One line of the claims; the levels are those of all claims together."""
+    """One line of the claims; the two levels make intervals cover together."""
     links = list(_links(claim))
     means = [_mean(link, sums, lines) for link, sums in zip(links, counted.links, strict=True)]
     weakest = _weakest(links, means)
@@ -430,7 +430,7 @@ def _as_the_lesson_draws(
     lesson: ClaimCounts | None,
     lines: Mapping[int, pl.DataFrame],
 ) -> dict[str, Any]:
-    """The columns about the lesson's draws; NULL where nothing was counted with them."""
+    """The columns of the lesson's draws; none where nothing was counted with them."""
     if lesson is None or lesson.n == 0:
         return {}
     links = list(_links(claim))
@@ -448,7 +448,7 @@ def _as_the_lesson_draws(
 
 
 def _weakest(links: Sequence[_Link], means: Sequence[_Mean]) -> int:
-    """The link that lies least in favour; of equals the first."""
+    """Index of the link that lies least in favour; of equals the first."""
     return min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
 
 
@@ -460,7 +460,7 @@ def _share_interval(counted: ClaimCounts, level: float) -> tuple[float | None, f
 
 
 def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) -> _Mean:
-    """Mean of left - right, from exact sums, rounded once."""
+    """Mean of left - right from exact sums, rounded once."""
     n, x, y, xx, xy, yy, third, n_differ = sums.tolist()
     if n == 0:
         return _Mean(0, None, None, False, None)
@@ -476,41 +476,43 @@ def _mean(link: _Link, sums: NDArray[Any], lines: Mapping[int, pl.DataFrame]) ->
     mcse = math.sqrt(spread / (n * n * (n - 1))) if n > 1 else None
     unlike = link.right is not None and b != a * link.times
     if unlike:
-        # the cubes of such a difference are not kept, only whether it varies is known
+        # without the cubes only this is known: whether the difference varies
         skewness = 0.0 if spread else math.nan
     else:
         sampled = (np.array([number], object) for number in (n, d, dd, third))
         skewness = float(skewness_of(*sampled)[0])
     judged = n, n_differ, skewness
-    given, note = bool(intervals.mean_given(*judged)), intervals.mean_notes(*judged)[0]
-    return _Mean(n, float(mean), mcse, given, note or (UNLIKE if unlike else None))
+    has_interval = bool(intervals.mean_has_interval(*judged))
+    note = intervals.mean_notes(*judged)[0] or (UNLIKE if unlike else None)
+    return _Mean(n, float(mean), mcse, has_interval, note)
 
 
 def _divisor(metric: str, cell: pl.DataFrame) -> Fraction:
     return Fraction(divisors_of(METRICS[metric], cell)[0])
 
 
-def _strength(relation: str, found: _Mean) -> float:
+def _strength(relation: str, difference: _Mean) -> float:
     """How far a mean difference lies in the claimed direction, in standard errors."""
-    if found.mean is None or found.mean == 0:
+    mean, mcse = difference.mean, difference.mcse
+    if mean is None or mean == 0:
         return 0.0
-    errors = found.mean / found.mcse if found.mcse else math.copysign(math.inf, found.mean)
+    errors = mean / mcse if mcse else math.copysign(math.inf, mean)
     if relation == "=":
         return -abs(errors)
     return -errors if relation in {"<", "<="} else errors
 
 
 def _on_average(links: Sequence[_Link], means: Sequence[_Mean], level: float) -> str | None:
-    """Whether all links surely hold, or one surely fails, of the means.
+    """Whether on average all links surely hold, or one surely fails.
 
-    None if none fails, and not all have an interval.
+    None if no link fails and one has no interval.
     """
-    found = [_link_on_average(*both, level) for both in zip(links, means, strict=True)]
-    if FAILS in found:
+    of_links = [_link_on_average(*both, level) for both in zip(links, means, strict=True)]
+    if FAILS in of_links:
         return FAILS
-    if None in found:
+    if None in of_links:
         return None
-    return HOLDS if all(one == HOLDS for one in found) else OPEN
+    return HOLDS if all(one == HOLDS for one in of_links) else OPEN
 
 
 def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
@@ -519,7 +521,7 @@ def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
         return None
     if link.relation == "=":
         margin = float(link.margin)
-        # Two one-sided tests at 1 - level each: the interval of confidence 1 - 2 (1 - level).
+        # two one-sided tests at 1 - level each are an interval at 1 - 2 (1 - level)
         inner = mean.interval(2 * level - 1)
         assert inner[0] is not None
         assert inner[1] is not None
@@ -542,5 +544,5 @@ def verdict(share_low: float | None, share_high: float | None) -> str | None:
         return HOLDS
     if share_high <= SHARE_FAILS:
         return FAILS
-    # these ends are exact: seen in all replications, or in none
+    # these ends are exact: the claim held in all replications, or in none
     return OPEN if share_low == 0 or share_high == 1 else DEPENDS

@@ -1,4 +1,4 @@
-"""One cell against another, replication by replication."""
+"""The comparisons: one cell against another, replication by replication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mc.model import Column, schema_of
 from mc.statistics import intervals
 from mc.statistics.counts import Sums, cubes, joint_sums, pair_moments, skewness_of
-from mc.statistics.estimates import OF_METRIC, as_frame, interval_columns, with_estimate
+from mc.statistics.estimates import OF_METRIC, as_frame, interval_columns, mean_columns
 from mc.statistics.rows import Numbers, Stack, metrics_in, stacks
 
 _SHARES: Final = ("less", "equal", "greater")
@@ -71,12 +71,12 @@ COMPARISONS_SCHEMA: Final = schema_of(COMPARISONS_COLUMNS)
 
 
 UNLIKE: Final = "another window or traffic: skewness not checked"
-"""A note: the cubes of such differences are not kept."""
+"""A note: the cubes of the differences, which skewness needs, are kept for equal divisors only."""
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """What is kept of one metric in P pairs of cells; may be added.
+    """Counts of one metric in P pairs of cells; those of two ranges may be added.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class PairCounts:
     less, equal : ndarray of int64, shape (P,)
         Replications in which the cell is below its baseline, and equal to it.
     cubes : ndarray of object, shape (P,)
-        Sum of (x - y)**3, a whole number; of pairs with two divisors nothing.
+        Sum of (x - y)**3, a whole number; 0 for a pair with two different divisors.
     left, right : ndarray of float64, shape (P,)
         Divisors of x and y.
     """
@@ -99,9 +99,9 @@ class PairCounts:
 
 
 def count_pairs(one: Numbers, other: Numbers) -> PairCounts:
-    """Sum one metric over the pairs of P cells and P others, with the same replications.
+    """Sum one metric over P cells and P others, row by row of the same replication.
 
-    Numbers over the same divisor are compared as integers, others as the doubles they give.
+    Numbers over the same divisor are compared as integers, others as the doubles they stand for.
     """
     known = one.known & other.known
     same = one.divisors == other.divisors
@@ -148,61 +148,68 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     `intervals.ratio_of_means`. Shares: `intervals.share_interval`.
     """
     metrics = metrics_in(rows)
-    frames, places = [COMPARISONS_SCHEMA.to_frame()], [np.empty(0, np.int64)]
+    frames, positions = [COMPARISONS_SCHEMA.to_frame()], [np.empty(0, np.int64)]
     for stack, left, right in pairs(rows, cells):
         columns = {}
         for metric in metrics:
-            taken = stack.numbers(metric)
-            columns[metric.name] = comparison(count_pairs(taken.of(left), taken.of(right)))
-        numbers = stack.cells["cell"].to_numpy()
-        keys = {"cell": numbers[left], "baseline": numbers[right]}
+            numbers = stack.numbers(metric)
+            columns[metric.name] = comparison(count_pairs(numbers.of(left), numbers.of(right)))
+        cell = stack.cells["cell"].to_numpy()
+        keys = {"cell": cell[left], "baseline": cell[right]}
         frames.append(as_frame(COMPARISONS_SCHEMA, keys, columns))
-        places.append(np.repeat(stack.places[left], len(metrics)))
-    return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
+        positions.append(np.repeat(stack.positions[left], len(metrics)))
+    return pl.concat(frames)[np.argsort(np.concatenate(positions), kind="stable")]
 
 
 def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
-    """Columns of the comparisons of one metric, a value for each pair, NaN for NULL."""
+    """Columns of the comparisons of one metric, P values each, NaN for NULL."""
     n = counted.sums[:, 0].astype(np.int64)
-    mean, variance, apart = pair_moments(counted.sums, counted.left, counted.right)
+    mean, variance, independent = pair_moments(counted.sums, counted.left, counted.right)
     _, x, y, xx, xy, yy = counted.sums.T
     skewness = skewness_of(counted.sums[:, 0], x - y, xx - 2 * xy + yy, counted.cubes)
-    # the cubes of other differences are not kept: only whether these vary is known
+    # without the cubes only this is known: whether the differences vary
     unknown = np.where(variance > 0, 0.0, np.nan)
     skewness = np.where(counted.left == counted.right, skewness, unknown)
     judged = n, n - counted.equal, skewness
-    given = intervals.mean_given(*judged)
-    found = with_estimate(n, mean, variance, given)
-    found["mean_difference"] = found.pop("mean")
-    found["note"] = intervals.mean_notes(*judged)
-    free = np.array([note is None for note in found["note"].tolist()], np.bool_)
-    found["note"][free & (counted.left != counted.right)] = UNLIKE
-    found |= _relative(counted, given)
+    has_interval = intervals.mean_has_interval(*judged)
+    columns = mean_columns(n, mean, variance, has_interval)
+    columns["mean_difference"] = columns.pop("mean")
+    columns["note"] = intervals.mean_notes(*judged)
+    free = np.array([note is None for note in columns["note"].tolist()], np.bool_)
+    columns["note"][free & (counted.left != counted.right)] = UNLIKE
+    columns |= _relative(counted, has_interval)
     some = np.maximum(n, 1)
-    shares = (counted.less, counted.equal, n - counted.less - counted.equal)
-    for name, held in zip(_SHARES, shares, strict=True):
-        found[f"share_{name}"] = np.where(n > 0, held / some, np.nan)
-        low, high = intervals.share_interval(held, n)
-        found[f"share_{name}_low"], found[f"share_{name}_high"] = low, high
-    varies = variance > 0
-    reduction = np.divide(apart, variance, out=np.full(len(n), np.nan), where=varies)
-    return found | {"variance_reduction": reduction}
+    n_each = (counted.less, counted.equal, n - counted.less - counted.equal)
+    for name, n_holds in zip(_SHARES, n_each, strict=True):
+        columns[f"share_{name}"] = np.where(n > 0, n_holds / some, np.nan)
+        low, high = intervals.share_interval(n_holds, n)
+        columns[f"share_{name}_low"], columns[f"share_{name}_high"] = low, high
+    columns["variance_reduction"] = np.divide(
+        independent, variance, out=np.full(len(n), np.nan), where=variance > 0
+    )
+    return columns
 
 
-def _relative(counted: PairCounts, given: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+def _relative(
+    counted: PairCounts, has_interval: NDArray[np.bool_]
+) -> dict[str, NDArray[np.float64]]:
     """Mean of x / left over mean of y / right, less 1, with its interval."""
     scales = [
         1 if d == e else Fraction(e) / Fraction(d)
         for d, e in zip(counted.left.tolist(), counted.right.tolist(), strict=True)
     ]
-    found = intervals.ratios(counted.sums, scales, given, change=True)
-    return dict(zip(("relative_change", "relative_low", "relative_high"), found, strict=True))
+    changes = intervals.ratios(counted.sums, scales, has_interval, change=True)
+    return dict(zip(("relative_change", "relative_low", "relative_high"), changes, strict=True))
 
 
 def pairs(
     rows: pl.DataFrame, cells: pl.DataFrame
 ) -> Iterator[tuple[Stack, NDArray[np.int64], NDArray[np.int64]]]:
-    """Each cell and its baseline, as two places in a stack in which both have the same rows."""
+    """Pair each cell with its baseline: a stack, and the index in it of both.
+
+    Both have the same replications there. Cells that have others than their baseline come last,
+    one by one, each with the replications that both have.
+    """
     alone = []
     for stack in stacks(rows, cells):
         numbers, baselines = (stack.cells[name].to_numpy() for name in ("cell", "baseline"))
@@ -211,20 +218,20 @@ def pairs(
         alike = numbers[right] == baselines[left]
         replications = stack.replications
         alike &= np.all(replications[left] == replications[right], axis=1)
-        alone += stack.places[left[~alike]].tolist()
+        alone += stack.positions[left[~alike]].tolist()
         if alike.any():
             yield stack, left[alike], right[alike]
     by_cell = split(rows) if alone else {}
-    names = cells["cell"].to_list()
-    for place in alone:
-        both = [place, names.index(cells["baseline"][place])]
-        frames = align([by_cell.get(names[i], rows.clear()) for i in both])
+    numbers_of = cells["cell"].to_list()
+    for position in alone:
+        both = [position, numbers_of.index(cells["baseline"][position])]
+        frames = align([by_cell.get(numbers_of[i], rows.clear()) for i in both])
         stack = Stack(cells[both], np.array(both), pl.concat(frames))
         yield stack, np.array([0]), np.array([1])
 
 
 def split(rows: pl.DataFrame) -> Mapping[int, pl.DataFrame]:
-    """Split the rows into cells; slices without a copy where they are sorted by cell."""
+    """Split the rows by cell; slices without a copy where they are sorted by it."""
     if not rows["cell"].is_sorted():
         rows = rows.sort("cell")
     runs = rows["cell"].rle().struct.unnest()
@@ -236,7 +243,7 @@ def split(rows: pl.DataFrame) -> Mapping[int, pl.DataFrame]:
 
 
 def align(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Bring cells to the replications they have in common, in ascending order."""
+    """Keep of some cells the replications that all of them have, in ascending order."""
     ordered = [frame.sort("replication") for frame in frames]
     replications = [frame["replication"] for frame in ordered]
     if all(column.equals(replications[0]) for column in replications):

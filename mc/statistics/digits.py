@@ -8,28 +8,28 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 MISSING: Final = "-"
-"""Printed for a number that is undefined."""
+"""Printed in place of a number that is undefined."""
 
 _WIDE: Final = Context(prec=1100)  # no double has more digits than this
 _N_DIGITS_ALONE: Final = 4  # of an estimate without an error
 
 
 def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, str]:
-    """Cut an estimate to the digits that its error supports.
+    """Print an estimate with no more digits than its error supports.
 
     Parameters
     ----------
     mean : float or None
         The estimate; None where it is undefined.
     half_width : float or None
-        Half the length of its interval; None where there is none (a single replication).
+        Half the length of its interval; None where it has none (a single replication).
 
     Returns
     -------
     estimate, error : str
-        The error with two significant digits, the estimate to the same place. Without an error
-        (none, or 0): a whole number as it is, another with at least four significant digits,
-        and an empty or zero error.
+        The error with two significant digits, the estimate to the same digit. Where the error is
+        missing or 0, it is printed as nothing or as 0, and the estimate as it is if it is a whole
+        number, otherwise with at least four significant digits.
 
     Examples
     --------
@@ -54,18 +54,18 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
 
 
 def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
-    """Half the length of the interval in a line of a table; None without one."""
+    """Half the length of the interval `name` in a line of a table; None where it has none."""
     low, high = line[f"{name}_low"], line[f"{name}_high"]
     return None if low is None or high is None else float(high - low) / 2
 
 
-def placed(percentile: float) -> str:
-    """Say where among the seeds a published figure lies.
+def percentile_text(percentile: float) -> str:
+    """Where among the seeds a published figure lies, in words.
 
     Parameters
     ----------
     percentile : float
-        Percentage of replications below it, those equal to it counted half.
+        Percentage of the replications below the figure, those equal to it counted half.
 
     Returns
     -------
@@ -80,14 +80,14 @@ def placed(percentile: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """A percentage that is 100 only where nothing is left."""
+    """A percentage, printed as 100 only if nothing is missing."""
     return f"{share:.1f} %" if share == 100 or share < 99.95 else "more than 99.9 %"
 
 
 def to_fixed(number: float, decimals: int) -> str:
-    """Print a number with that many decimals as JavaScript's `toFixed`, halves away from zero.
+    """Print a number with so many decimals as JavaScript's `toFixed` does, halves away from zero.
 
-    The exact binary value is rounded: 1.005 is a little less than its decimal, hence '1.00'.
+    The exact binary value is rounded: 1.005 is a little less than that in binary, hence '1.00'.
     """
     unit = Decimal(1).scaleb(-decimals)
     return f"{Decimal(number).quantize(unit, ROUND_HALF_UP, _WIDE):f}"

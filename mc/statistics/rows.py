@@ -1,7 +1,7 @@
-"""What can be estimated from a row: the counters, and the ratios computed from them.
+"""From rows to numbers: each metric in many cells at once.
 
 Every metric is a whole number over a divisor that is constant in a cell. So sums are exact, and
-do not depend on the order in which, or the parts by which, they are summed.
+do not depend on the order in which, or the parts in which, they are taken.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from mc.model import METRICS, Metric, PerCell
 
 RATIO_STEPS: Final = 10**6
 """A ratio of two counters is rounded to this part of a unit, halves to even, and so is a whole
-number, too: of at most 2**31 units, as no ratio of the model is larger. The mean is off by half of
-that at most, and by far less where the ratio varies: errors of the rounding cancel out."""
-
+number, too; it fits into 64 bits, as no ratio of the model exceeds 2**31. That moves a mean by half
+a step at most, and by far less where the ratio varies: errors cancel out."""
 
 # 64 bits: start and length of the window may each fill 32
 _START: Final = pl.col("fault_start").cast(pl.Int64)
@@ -74,7 +73,7 @@ def with_ratios(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
 
 
 def _divide(counter: pl.Series, per: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Divide row by row; the second array is False where the ratio is undefined."""
+    """Divide row by row; the mask is False where the ratio is undefined."""
     numbers, counted = _values(counter)
     divisors, defined = _values(per)
     known = counted & defined & (divisors > 0)
@@ -83,9 +82,9 @@ def _divide(counter: pl.Series, per: pl.Series) -> tuple[NDArray[np.float64], ND
 
 
 def _values(column: pl.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Give the values, 0 where they are NULL, and where they are not.
+    """The values, 0 in place of NULL, and a mask that is False where they were NULL.
 
-    Without a NULL no expression of polars is needed: each takes as long as a mean of 10,000.
+    Without a NULL polars is not asked at all: one expression takes as long as a mean of 10,000.
     """
     if column.null_count() == 0:
         return column.to_numpy(), np.ones(len(column), np.bool_)
@@ -114,12 +113,12 @@ class Numbers:
     divisors: NDArray[np.float64]
 
     def of(self, cells: NDArray[np.int64]) -> Numbers:
-        """Those of some of the cells."""
+        """The numbers of some of the cells."""
         return Numbers(self.numbers[cells], self.known[cells], self.divisors[cells])
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The values themselves."""
+        """Numbers over divisors, shape (K, R)."""
         return self.numbers / self.divisors[:, np.newaxis]
 
 
@@ -133,20 +132,20 @@ def divisors_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Stack:
-    """K cells with R rows each: what is done with one can be done with all of them at once.
+    """K cells with R rows each, so that all can be computed at once.
 
     Attributes
     ----------
     cells : polars.DataFrame, height K
         Their lines in the table of cells.
-    places : ndarray of int64, shape (K,)
-        Where in the table these stand.
+    positions : ndarray of int64, shape (K,)
+        Position of each line in that table.
     rows : polars.DataFrame, height K * R
         Their rows, sorted by replication in each cell.
     """
 
     cells: pl.DataFrame
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     rows: pl.DataFrame
 
     @property
@@ -162,7 +161,7 @@ class Stack:
         return values.astype(np.int64, copy=False).reshape(shape), known.reshape(shape)
 
     def numbers(self, metric: Metric) -> Numbers:
-        """Take the values of a metric."""
+        """The numbers of a metric."""
         numbers, known = self.column(metric.counter)
         divisors = divisors_of(metric, self.cells)
         if metric.per:
@@ -170,16 +169,14 @@ class Stack:
             known = known & defined & (per > 0)
             quotients = np.divide(numbers, per, out=np.zeros(known.shape), where=known)
             numbers = np.rint(quotients * RATIO_STEPS).astype(np.int64)
-        defined_in = divisors > 0
+        has_divisor = divisors > 0
         return Numbers(
-            numbers,
-            known & defined_in[:, np.newaxis],
-            np.where(defined_in, divisors, 1.0),
+            numbers, known & has_divisor[:, np.newaxis], np.where(has_divisor, divisors, 1.0)
         )
 
 
 def stacks(rows: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Stack]:
-    """Gather the cells that have the same number of rows, none included.
+    """Group the cells by their number of rows; cells without rows are a group, too.
 
     Parameters
     ----------
@@ -195,11 +192,11 @@ def stacks(rows: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Stack]:
     """
     rows = rows.sort("cell", "replication")
     lengths = rows["cell"].rle().struct.unnest().select("len", cell="value")
-    table = cells.with_row_index("place").sort("cell").join(lengths, on="cell", how="left")
+    table = cells.with_row_index("position").sort("cell").join(lengths, on="cell", how="left")
     table = table.with_columns(pl.col("len").fill_null(0)).sort("cell")
     for (length,), lines in table.group_by("len", maintain_order=True):
-        taken = rows
+        own = rows
         if lines.height * int(length) != rows.height:
-            taken = rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
-        places = lines["place"].to_numpy().astype(np.int64)
-        yield Stack(lines.drop("place", "len"), places, taken)
+            own = rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
+        positions = lines["position"].to_numpy().astype(np.int64)
+        yield Stack(lines.drop("position", "len"), positions, own)

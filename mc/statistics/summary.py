@@ -1,4 +1,4 @@
-"""One number of one cell: mean, spread, quantiles, each with its interval."""
+"""The summary: mean, spread and quantiles of each metric in each cell, with their intervals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mc.statistics.estimates import (
     OF_SHARE,
     as_frame,
     interval_columns,
-    with_estimate,
+    mean_columns,
 )
 from mc.statistics.rows import (
     N_WINDOW_ROUNDS,
@@ -43,10 +43,10 @@ QUANTILES: Final = {
 }
 
 RELATIVE_WANTED: Final = 0.01
-"""`n_needed` is for a half-width of this share of the mean."""
+"""`n_needed` aims at a half-width of this share of the mean."""
 
 TRAFFIC: Final = ("requests", "window_requests")
-"""Their expectations are known: they control the other metrics."""
+"""Counters whose expectations are known: control variates for the other metrics."""
 
 
 def _quantile_columns(name: str, share: str) -> dict[str, Column]:
@@ -131,14 +131,14 @@ SUMMARY_SCHEMA: Final = schema_of(SUMMARY_COLUMNS)
 
 @dataclass(frozen=True)
 class MetricCounts:
-    """What is kept of one metric in K cells; may be added.
+    """Counts of one metric in K cells, enough for its summary; those of two ranges may be added.
 
     Attributes
     ----------
     histogram : Histogram
         Of its values.
     traffic : Sums, shape (K, 10)
-        Of its numbers y, and the counters of `TRAFFIC`.
+        Of its numbers and the counters of `TRAFFIC`.
     ratio : Sums, shape (K, 6), or None
         Of numerator and denominator, where both are counters.
     """
@@ -150,13 +150,14 @@ class MetricCounts:
 
 def count_metric(stack: Stack, metric: Metric) -> MetricCounts:
     """Count and sum one metric over the rows of a stack."""
-    taken = stack.numbers(metric)
+    values = stack.numbers(metric)
     traffic = [stack.column(name)[0] for name in TRAFFIC]
     ratio = None
     if metric.per:
         both = stack.column(metric.counter)[0], stack.column(metric.per)[0]
-        ratio = joint_sums(both, taken.known)
-    return MetricCounts(histogram(taken), joint_sums((taken.numbers, *traffic), taken.known), ratio)
+        ratio = joint_sums(both, values.known)
+    sums = joint_sums((values.numbers, *traffic), values.known)
+    return MetricCounts(histogram(values), sums, ratio)
 
 
 def summarise(
@@ -175,10 +176,10 @@ def summarise(
     cells : polars.DataFrame
         The table of cells; a cell without rows is summarised with n = 0.
     published : sequence of Published
-        Figures to be placed in the distributions, at most one for a cell and metric.
+        Published figures, to be found in the distributions, at most one for a cell and metric.
     controlled : bool
-        Whether traffic has the expectation of its parameters, and may be a control variate. The
-        lesson's generator does not promise that.
+        Whether the expected traffic follows from the parameters, so that traffic may be a control
+        variate. With the lesson's generator it does not surely do.
 
     Returns
     -------
@@ -199,13 +200,13 @@ def summarise(
     figure v. If v was printed with d decimals, each x is first rounded to d decimals.
     """
     metrics = metrics_in(rows)
-    frames, places = [SUMMARY_SCHEMA.to_frame()], [np.empty(0, np.int64)]
+    frames, positions = [SUMMARY_SCHEMA.to_frame()], [np.empty(0, np.int64)]
     for stack in stacks(rows, cells):
         n = np.full(stack.cells.height, stack.rows.height // stack.cells.height)
         counted = ((metric, count_metric(stack, metric)) for metric in metrics)
         frames.append(summary(stack.cells, n, counted, published, controlled=controlled))
-        places.append(np.repeat(stack.places, len(metrics)))
-    return pl.concat(frames)[np.argsort(np.concatenate(places), kind="stable")]
+        positions.append(np.repeat(stack.positions, len(metrics)))
+    return pl.concat(frames)[np.argsort(np.concatenate(positions), kind="stable")]
 
 
 def summary(
@@ -216,7 +217,7 @@ def summary(
     *,
     controlled: bool = True,
 ) -> pl.DataFrame:
-    """Summarise what was counted in K cells.
+    """Summarise K cells from their counts.
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def summary(
     n : ndarray of int64, shape (K,)
         Their replications.
     counted : iterable of (Metric, MetricCounts)
-        What was counted of each metric.
+        The counts of each metric.
     published, controlled
         See `summarise`.
 
@@ -245,7 +246,7 @@ def summary(
 
 
 def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
-    """Expectation of the counters of `TRAFFIC` in each cell: Poisson arrivals in every round."""
+    """Expectations of the counters of `TRAFFIC` in each cell: Poisson arrivals in every round."""
     lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).rows()
     known = {
         (rounds, window, rate): (Fraction(rate) * rounds, Fraction(rate) * window)
@@ -262,38 +263,41 @@ def _estimates(
 ) -> dict[str, NDArray[Any]]:
     """Columns of the summary of one metric, K values each, NaN for NULL."""
     counted = counts.histogram
-    found_moments = moments(counted)
-    n = found_moments.n
-    judged = n, n - _n_zero(counted), found_moments.skewness
-    given = intervals.mean_given(*judged)
-    found = with_estimate(n, found_moments.mean, found_moments.variance, given)
-    found["note"] = intervals.mean_notes(*judged)
-    found |= _order_statistics(counted, n)
-    found |= _shares_of_zero(counted, n)
-    ends = intervals.sd_interval(n, found["sd"], found_moments.fourth)
-    found["sd_low"], found["sd_high"] = ends
-    half_width = intervals.t_half_width(n, found["mcse"])
-    wanted = RELATIVE_WANTED * np.abs(found["mean"])
-    found["n_needed"] = intervals.replications_needed(n, half_width, wanted)
-    # where a metric is undefined the traffic may be unlike: what is left has another expectation
-    found |= _adjusted(metric, counts, expected, np.flatnonzero(given & (n == n_rows)))
-    return found | _ratio_of_means(counts, given)
+    sample = moments(counted)
+    n, n_zero = sample.n, counted.sums(np.where(counted.values == 0, counted.counts, 0))
+    judged = n, n - n_zero, sample.skewness
+    has_interval = intervals.mean_has_interval(*judged)
+    columns = mean_columns(n, sample.mean, sample.variance, has_interval)
+    columns["note"] = intervals.mean_notes(*judged)
+    columns |= _order_statistics(counted, n)
+    columns["share_zero"] = np.where(n > 0, n_zero / np.maximum(n, 1), math.nan)
+    ends = intervals.share_interval(n_zero, n)
+    columns["share_zero_low"], columns["share_zero_high"] = ends
+    ends = intervals.sd_interval(n, columns["sd"], sample.fourth)
+    columns["sd_low"], columns["sd_high"] = ends
+    half_width = intervals.t_half_width(n, columns["mcse"])
+    wanted = RELATIVE_WANTED * np.abs(columns["mean"])
+    columns["n_needed"] = intervals.replications_needed(n, half_width, wanted)
+    # where a metric is undefined in some rows, traffic in the others has another expectation
+    controlled = np.flatnonzero(has_interval & (n == n_rows))
+    columns |= _adjusted(metric, counts, expected, controlled)
+    return columns | _ratio_of_means(counts, has_interval)
 
 
 def _order_statistics(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Smallest, largest, and the quantiles with their exact intervals."""
+    """Smallest and largest value, and the quantiles with their exact intervals."""
 
     def values(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = (ranks >= 1) & (ranks <= n)
         return np.where(inside, counted.at(ranks) / counted.divisors, math.nan)
 
-    found = {"min": values(np.minimum(n, 1)), "max": values(n)}
+    columns = {"min": values(np.minimum(n, 1)), "max": values(n)}
     for name, p in QUANTILES.items():
-        found[name] = values(-(-n * p.numerator // p.denominator))
+        columns[name] = values(-(-n * p.numerator // p.denominator))  # the quotient, rounded up
         ranks = {m: intervals.quantile_ranks(m, p) or (0, 0) for m in set(n.tolist())}
         for end, suffix in enumerate(("low", "high")):
-            found[f"{name}_{suffix}"] = values(np.array([ranks[m][end] for m in n.tolist()]))
-    return found
+            columns[f"{name}_{suffix}"] = values(np.array([ranks[m][end] for m in n.tolist()]))
+    return columns
 
 
 def _n_zero(counted: Histogram) -> NDArray[np.int64]:
@@ -311,33 +315,33 @@ def _adjusted(
     metric: Metric,
     counts: MetricCounts,
     expected: Sequence[tuple[Fraction, Fraction]] | None,
-    given: NDArray[np.int64],
+    candidates: NDArray[np.int64],
 ) -> dict[str, NDArray[np.float64]]:
     """Adjusted means of those cells whose plain mean has an interval."""
     names = ("mean", "mcse", "low", "high", "reduction")
     columns = {f"adjusted_{name}": np.full(len(counts.traffic), math.nan) for name in names}
     if expected is None or metric.name in TRAFFIC:
         return columns
-    enough = counts.traffic[given, 0] >= intervals.MIN_REPLICATIONS
-    chosen = given[enough.astype(np.bool_)]  # each takes 30 us
+    enough = counts.traffic[candidates, 0] >= intervals.MIN_REPLICATIONS
+    chosen = candidates[enough.astype(np.bool_)]  # each takes 30 us
     if chosen.size:
         sums = dict(zip(control.SUMS, counts.traffic[chosen].T.tolist(), strict=True))
         requests, in_window = zip(*(expected[k] for k in chosen.tolist()), strict=True)
         divisors = counts.histogram.divisors[chosen].tolist()
-        found = control.adjusted_means(sums, requests, in_window, divisors)
+        adjusted = control.adjusted_means(sums, requests, in_window, divisors)
         for name in names:
-            columns[f"adjusted_{name}"][chosen] = found[name]
+            columns[f"adjusted_{name}"][chosen] = adjusted[name]
     return columns
 
 
 def _ratio_of_means(
-    counts: MetricCounts, given: NDArray[np.bool_]
+    counts: MetricCounts, has_interval: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.float64]]:
     names = ("ratio_of_means", "ratio_of_means_low", "ratio_of_means_high")
     if counts.ratio is None:
         return {name: np.full(len(counts.traffic), math.nan) for name in names}
-    found = intervals.ratios(counts.ratio, [1] * len(given), given)
-    return dict(zip(names, found, strict=True))
+    estimates = intervals.ratios(counts.ratio, [1] * len(has_interval), has_interval)
+    return dict(zip(names, estimates, strict=True))
 
 
 # --- published figures ----------------------------------------------------------------------
@@ -346,27 +350,29 @@ def _ratio_of_means(
 def _published(
     numbers: Sequence[int], counted: Histogram, figures: dict[int, Published]
 ) -> dict[str, NDArray[np.float64]]:
-    """Columns about the published figures of one metric."""
+    """Columns of the published figures of one metric."""
     names = ("published", "published_percentile", "published_tail")
-    found = {name: np.full(len(numbers), math.nan) for name in names}
+    columns = {name: np.full(len(numbers), math.nan) for name in names}
     for k, number in enumerate(numbers):
         if number not in figures:
             continue
         figure = figures[number]
         values, counts = counted.cell(k)
-        below, up_to = place(values / counted.divisors[k], counts, figure.value, figure.decimals)
+        below, up_to = count_below(
+            values / counted.divisors[k], counts, figure.value, figure.decimals
+        )
         n = int(counts.sum())
-        found["published"][k] = figure.value
+        columns["published"][k] = figure.value
         if n:
-            found["published_percentile"][k] = 100 * (below + up_to) / (2 * n)
-            found["published_tail"][k] = min(1.0, 2 * min(up_to, n - below) / n)
-    return found
+            columns["published_percentile"][k] = 100 * (below + up_to) / (2 * n)
+            columns["published_tail"][k] = min(1.0, 2 * min(up_to, n - below) / n)
+    return columns
 
 
-def place(
+def count_below(
     values: NDArray[np.float64], counts: NDArray[np.int64], figure: float, decimals: int | None
 ) -> tuple[int, int]:
-    """Count the replications below a printed figure, and those at most as large.
+    """Count the replications below a printed figure, and those below it or equal to it.
 
     Parameters
     ----------
@@ -377,7 +383,7 @@ def place(
     figure : float
         The figure v, >= 0.
     decimals : int or None
-        Digits after its point; None compares v as it is.
+        Digits after its point; with None v is compared as it is.
 
     Returns
     -------
@@ -403,6 +409,6 @@ def place(
 
 
 def _at_least(bound: Fraction) -> float:
-    """Find the smallest double that is not below the bound."""
+    """The smallest double that is not below the bound."""
     nearest = float(bound)
     return nearest if Fraction(nearest) >= bound else math.nextafter(nearest, math.inf)

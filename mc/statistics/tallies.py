@@ -30,13 +30,16 @@ from mc.statistics.summary import MetricCounts, count_metric, summary
 if TYPE_CHECKING:
     from mc.experiment import Claim, Published
 
+_RATIOS: Final = [metric.name for metric in METRICS.values() if metric.per]
+_RATES: Final = [metric.name for metric in METRICS.values() if metric.per_cell]
+
 HISTOGRAMS_COLUMNS: Final[dict[str, Column]] = {
     "cell": Column("int32", "", "number of the cell"),
     "metric": Column("text", "", "what is counted"),
     "value": Column(
         "int64",
         "of the metric",
-        "a value; of multiplier and wait_mean a millionth, of window_rate and times_usual the "
+        f"a value; of {' and '.join(_RATIOS)} a millionth, of {' and '.join(_RATES)} the "
         "window_calls; NULL where the metric is undefined",
     ),
     "count": Column("int64", "replications", "in how many replications the metric has this value"),
@@ -62,8 +65,6 @@ SUMS: Final = {
 }
 """Columns of the parts of `sums`: x is the metric (of a ratio its numerator), a and b are the
 counters of `TRAFFIC`, y is the baseline (the denominator)."""
-
-_RATIOS: Final = [metric.name for metric in METRICS.values() if metric.per]
 
 
 def claim_key(claim: Claim) -> str:
