@@ -12,11 +12,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
-from mc.experiment import Experiment
 from mc.model import Column, Metric, metrics_of
 from mc.store.files import (
     HISTOGRAMS,
@@ -31,6 +28,11 @@ from mc.store.files import (
 )
 from mc.store.place import FolderError, ObjectPath, is_remote, of_each, place
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.experiment import Experiment
 
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
@@ -290,6 +292,8 @@ class Results:
 
         Columns `cell`, `metric`, `value` (NULL where undefined), `count`; sorted.
         """
+        import polars as pl
+
         self._must_keep("histograms")
         of_each(check_bytes, self._shards())
         keys = ("cell", "metric", "value")
@@ -321,6 +325,8 @@ class Results:
         return paths
 
     def _table(self, name: str) -> pl.DataFrame:
+        import polars as pl
+
         if not self.complete:
             raise FolderError(
                 f"{self.folder}: the run is not finished; start the same command again"
@@ -358,6 +364,8 @@ def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """A lazy frame over some shards."""
+    import polars as pl
+
     shards: list[Any] = list(paths)
     if shards and isinstance(shards[0], ObjectPath):
         from pyarrow import dataset
