@@ -405,7 +405,7 @@ NEEDED: Final = {
     **dict.fromkeys(("--help", "--version", "schema", "new my.toml", "check small.toml"), ""),
     **dict.fromkeys((f"{name} --help" for name in ("run", "show", "verify", "doctor")), ""),
     "status results/small": "numpy pyarrow",
-    "show results/small": "numpy polars",
+    "show results/small": "polars",
     "compare results/small none three": "numpy polars scipy",
     "best results/small --metric calls": "numpy polars scipy",
     "frontier results/small calls peak": "numpy polars scipy",

@@ -76,7 +76,7 @@ def _blocks(cells: pl.DataFrame, title: str, per: Sequence[str]) -> Iterator[Ren
 
     from mc.cli.terminal_tables import table_of
     from mc.decisions import cell_name
-    from mc.statistics import format_estimate
+    from mc.model.digits import format_estimate
 
     yield title
     yield "Difference to the best of the others, all of a table together with 95 %:"
@@ -106,7 +106,7 @@ def _rank(cell: dict[str, Any]) -> tuple[bool, bool, float]:
 
 
 def _difference_text(cell: dict[str, Any]) -> str:
-    from mc.statistics import format_estimate
+    from mc.model.digits import format_estimate
 
     half = None
     if None not in (cell["low"], cell["high"]):

@@ -9,7 +9,6 @@ import typer
 
 from mc.cli import options
 from mc.cli.questions import Where, print_answers
-from mc.cli.result_tables import HEADLINE
 from mc.cli.stderr import errors_as_messages
 
 if TYPE_CHECKING:
@@ -44,8 +43,9 @@ def compare(
     """
     with errors_as_messages():
         from mc import decisions
+        from mc.model import HEADLINE
 
-        metrics = () if metric == ["all"] else metric or tuple(HEADLINE)
+        metrics = () if metric == ["all"] else metric or HEADLINE
         differences = decisions.compare(folder, left, right, metrics, where or ())
         print_answers(differences, form, _blocks)
 
@@ -54,7 +54,7 @@ def _blocks(differences: pl.DataFrame) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
-    from mc.statistics import MISSING, format_estimate, half_width
+    from mc.model.digits import MISSING, format_estimate, half_width
 
     yield "Mean of left - right over the same replications, with the half-width of its"
     yield "95 % interval (each alone), and in how many % of them left is <, =, > right."

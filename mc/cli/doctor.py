@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -131,6 +128,8 @@ def _findings() -> Iterator[Finding]:
 
 def check_versions() -> Finding:
     """Whether all libraries can be imported, and which they are."""
+    from importlib.metadata import PackageNotFoundError, version
+
     versions: dict[str, str | None] = {}
     faults = []
     for name in ("retrystorm", *LIBRARIES):
@@ -149,6 +148,8 @@ def check_versions() -> Finding:
 
 def check_disk(folder: Path) -> Finding:
     """How much room there is for results."""
+    import shutil
+
     n_bytes = shutil.disk_usage(folder).free
     remedy = ""
     if n_bytes < ENOUGH_BYTES:
@@ -166,6 +167,8 @@ def check_cores() -> Finding:
 
 def check_cache() -> Finding:
     """Whether compiled code can be kept."""
+    import tempfile
+
     from mc.kernel import CACHE_FOLDER
 
     folder = Path(CACHE_FOLDER)

@@ -46,7 +46,7 @@ def _blocks(
 
     from mc.cli.terminal_tables import table_of
     from mc.decisions import cell_name
-    from mc.statistics import format_estimate
+    from mc.model.digits import format_estimate
 
     yield "Means with the half-width of their 95 % interval (each alone). Whether a cell"
     yield "is on the frontier holds for all of them together with 95 %."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mc.cli.readable import first_three, first_to_last
@@ -11,29 +11,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from mc.store import Results
-
-HEADLINE: Final[dict[str, tuple[str, int]]] = {
-    "calls": ("calls", 0),
-    "multiplier": ("multi-\nplier", 2),
-    "peak": ("peak", 0),
-    "successful": ("success-\nful", 0),
-    "dropped": ("dropped", 0),
-    "window_rate": ("window\nrate", 2),
-    "times_usual": ("times\nusual", 1),
-}
-"""Metrics of the first table, in the lesson's order: the head of the column, and the decimals of
-the value in a single replication."""
-
-RECOVERY: Final[dict[str, tuple[str, int]]] = {
-    "wait_mean": ("mean\nwait", 2),
-    "wait_max": ("longest\nwait", 0),
-    "late": ("late", 0),
-    "second_peak": ("second\npeak", 0),
-    "drain": ("drain", 0),
-}
-"""Metrics of the second table: how long callers wait, and what follows the fault."""
-
-COLUMNS: Final = HEADLINE | RECOVERY
 
 MAX_CELLS: Final = 40
 """Cells that are printed unasked; a sweep is read from its files."""
@@ -102,6 +79,8 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
     """Yield one or two tables for each scenario: of every cell, or of about `MAX_CELLS`."""
     import polars as pl
 
+    from mc.model import HEADLINE, RECOVERY
+
     n_counts = results.cells["replications"].n_unique()
     shown = results.cells if every else _first_cells(results.cells)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
@@ -150,31 +129,31 @@ def _by_name(
     cells: Sequence[dict[str, Any]], manifest: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Cells by name; values in it have six digits, or all where six do not tell cells apart."""
-    from mc.experiment.words import value_text
+    from mc.store import axis_names
 
-    for text_of in (value_text, _exact_text):
-        named = {_name(cell, manifest, text_of): cell for cell in cells}
+    axes = axis_names(manifest)
+    for exactly in (False, True):
+        named = {_name(cell, axes, exactly): cell for cell in cells}
         if len(named) == len(cells):
             break
     return named
 
 
-def _name(
-    cell: Mapping[str, Any], manifest: Mapping[str, Any], text_of: Callable[[object], str]
-) -> str:
+def _name(cell: Mapping[str, Any], axes: Sequence[str], exactly: bool) -> str:
     """Policy and value on each axis; the only policy is not named if there is an axis."""
-    from mc.store import axis_names
-
-    values = [
-        f"{axis} {cell[axis] if isinstance(cell[axis], str) else text_of(cell[axis])}"
-        for axis in axis_names(manifest)
-    ]
+    values = [f"{axis} {_value_text(cell[axis], exactly)}" for axis in axes]
     has_policy = cell["policy"] != "default" or not values
     return ", ".join([cell["policy"], *values] if has_policy else values)
 
 
-def _exact_text(value: object) -> str:
-    return "none" if value is None else repr(value).removesuffix(".0")
+def _value_text(value: object, exactly: bool) -> str:
+    if isinstance(value, str):
+        return value
+    if exactly:
+        return "none" if value is None else repr(value).removesuffix(".0")
+    from mc.experiment.words import value_text
+
+    return value_text(value)
 
 
 def reproduced(results: Results) -> str:
@@ -201,7 +180,7 @@ class ClaimTexts(NamedTuple):
 
 def claim_texts(claims: pl.DataFrame) -> Iterator[ClaimTexts]:
     """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
-    from mc.statistics import MISSING, format_estimate, half_width
+    from mc.model.digits import MISSING, format_estimate, half_width
 
     for claim in claims.iter_rows(named=True):
         interval = ""

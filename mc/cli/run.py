@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,6 +72,8 @@ def run(
         from mc import runner
 
         if scheduler is not None:
+            import logging
+
             # Dask logs every lost connection at length; the runner reports what matters of it
             logging.disable(logging.ERROR)
         try:

@@ -11,7 +11,6 @@ from mc.cli import options
 from mc.cli.formats import print_frame, print_json
 from mc.cli.markdown import escaped, table_lines
 from mc.cli.result_tables import (
-    COLUMNS,
     MAX_CELLS,
     ScenarioTable,
     claim_texts,
@@ -120,15 +119,16 @@ def _whole_table(results: Results, name: str) -> pl.DataFrame:
 
 def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     """The same as on a terminal."""
+    from mc.model import METRICS
+
     title, *lines = introduction(results)
     yield f"**{escaped(title)}**"
     for line in lines:
         yield from ("", escaped(line))
     for table in scenario_tables(results, every):
         yield from ("", f"### {escaped(table.title)}", "")
-        heads = [
-            COLUMNS[metric][0].replace("-\n", "").replace("\n", " ") for metric in table.metrics
-        ]
+        heads = [METRICS[metric].heading for metric in table.metrics]
+        heads = [head.replace("-\n", "").replace("\n", " ") for head in heads]
         yield from table_lines(["policy", "max attempts", *heads], _markdown_rows(table), n_texts=1)
     n_more = n_cells_left_out(results)
     if n_more and not every:
@@ -148,7 +148,7 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
 
 def _markdown_rows(table: ScenarioTable) -> Iterator[list[str]]:
     """For each cell a row of means, and one of published figures with their percentiles."""
-    from mc.statistics import format_estimate, half_width
+    from mc.model.digits import format_estimate, half_width
 
     for name, cell in table.cells.items():
         estimates = [cell[metric] for metric in table.metrics]

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from mc.cli.result_tables import (
-    COLUMNS,
     Estimates,
     claim_texts,
     has_lesson_shares,
@@ -23,6 +22,7 @@ from mc.cli.result_tables import (
     reproduced,
     scenario_tables,
 )
+from mc.model import METRICS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -89,13 +89,13 @@ def _value_table(cells: Estimates, metrics: Sequence[str]) -> Table:
 
     Published figures are shown only where one differs.
     """
-    from mc.statistics import MISSING, to_fixed
+    from mc.model.digits import MISSING, to_fixed
 
-    table = table_of("policy", "max at-\ntempts", *(COLUMNS[metric][0] for metric in metrics))
+    table = table_of("policy", "max at-\ntempts", *(METRICS[metric].heading for metric in metrics))
     for name, cell in cells.items():
         values, published = (
             [
-                none if e[key] is None else to_fixed(e[key], COLUMNS[e["metric"]][1])
+                none if e[key] is None else to_fixed(e[key], METRICS[e["metric"]].decimals)
                 for e in (cell[metric] for metric in metrics)
             ]
             for key, none in (("mean", MISSING), ("published", ""))
@@ -138,7 +138,7 @@ def _mean_lines(cells: Estimates, metrics: Sequence[str], adjusted: bool) -> Ite
         )
         for name, cell in cells.items()
     }
-    heads = [("\n" + COLUMNS[metric][0]).split("\n")[-2:] for metric in metrics]
+    heads = [("\n" + METRICS[metric].heading).split("\n")[-2:] for metric in metrics]
     rows = [entries for lines in blocks.values() for entries in lines.values()]
     widths = [max(map(len, (*head, *(row[i] for row in rows)))) for i, head in enumerate(heads)]
 
@@ -156,7 +156,7 @@ def _mean_lines(cells: Estimates, metrics: Sequence[str], adjusted: bool) -> Ite
 
 def _labelled(estimates: Sequence[Mapping[str, Any]], adjusted: bool) -> dict[str, list[str]]:
     """The lines of a cell by label, with an entry for each estimate."""
-    from mc.statistics import MISSING, format_estimate, half_width
+    from mc.model.digits import MISSING, format_estimate, half_width
 
     means = [format_estimate(e["mean"], half_width(e)) for e in estimates]
     lines = {"mean": [mean for mean, _ in means], "±": [error for _, error in means]}
@@ -182,7 +182,7 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
     """Yield the published figures that few seeds are like."""
     import polars as pl
 
-    from mc.statistics import placed
+    from mc.model.digits import placed
 
     n = results.summary["published"].count()
     found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
