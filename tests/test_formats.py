@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import mc
 from mc.cli import app
 from mc.cli.options import FORMATS
-from mc.cli.show import TABLES
+from mc.store import TABLES
 
 SMALL: Final = """
 title = "small | and *so* on"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from mc.statistics.best import Goal
 
-GOALS: Final = ("min", "max")
-
 MAX_NAMES: Final = 4
 """So many cells are named in a sentence."""
 
@@ -35,8 +33,7 @@ def best(
         ),
     ] = None,
     goal: Annotated[
-        str,
-        typer.Option(parser=options.one_of(GOALS), metavar="|".join(GOALS), help="Small or large."),
+        str, typer.Option(help="Small or large.", **options.one_of(lambda: ("min", "max")))
     ] = "min",
     across: Annotated[
         list[str] | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,24 +13,23 @@ from mc.cli.stderr import fail
 FORMATS: Final = ("table", "json", "csv", "markdown")
 
 
-def one_of(values: Sequence[str]) -> Any:
-    """Return a parser for an option with few values; its message suggests the nearest one."""
+def one_of(names: Callable[[], Sequence[str]], metavar: str = "") -> dict[str, Any]:
+    """Keywords of an option that takes one of some names: a message for others, completion."""
 
     def parse(text: str) -> str:
-        if text not in values:
+        if text not in (known := names()):
             from mc.experiment.words import hint, quote
 
             raise typer.BadParameter(
-                f"must be one of {', '.join(values)}, got {quote(text)}{hint(text, values)}"
+                f"must be one of {', '.join(known)}, got {quote(text)}{hint(text, known)}"
             )
         return text
 
-    return parse
-
-
-def completing(values: Iterable[str]) -> Any:
-    """Return what the shell calls to complete an option with these values."""
-    return lambda incomplete: [text for text in values if text.startswith(incomplete)]
+    return {
+        "parser": parse,
+        "autocompletion": lambda incomplete: [n for n in names() if n.startswith(incomplete)],
+        "metavar": metavar or "|".join(names()),
+    }
 
 
 def _complete_setting(incomplete: str) -> list[str]:
@@ -92,9 +91,7 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        parser=one_of(FORMATS),
-        autocompletion=completing(FORMATS),
-        metavar="|".join(FORMATS),
         help="A table to look at, JSON or CSV for programs, or Markdown for a page.",
+        **one_of(lambda: FORMATS),
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
     from mc.store import Results
 
-TABLES: Final = ("summary", "comparisons", "claims", "cells")
-"""Tables of a results folder that can be printed as they are."""
+
+def _table_names() -> list[str]:
+    """Return the tables of a results folder: the estimates, then the cells."""
+    from mc.store import TABLES
+
+    return sorted(TABLES, key=lambda name: name == "cells")
 
 
 def show(
@@ -49,10 +53,8 @@ def show(
         str | None,
         typer.Option(
             "--table",
-            parser=options.one_of(TABLES),
-            autocompletion=options.completing(TABLES),
-            metavar="|".join(TABLES),
-            help="As json, csv or markdown: this table of the folder, every column of it.",
+            help="As json, csv or markdown: only this table, claims for example, every column of it.",
+            **options.one_of(_table_names, "NAME"),
         ),
     ] = None,
 ) -> None:
@@ -98,7 +100,7 @@ def _all_tables(results: Results) -> dict[str, Any]:
     return (
         {key: results.manifest[key] for key in about}
         | {"results": str(results.folder)}
-        | {name: _whole_table(results, name).to_dicts() for name in TABLES}
+        | {name: _whole_table(results, name).to_dicts() for name in _table_names()}
     )
 
 
