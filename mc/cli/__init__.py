@@ -4,7 +4,7 @@ The command X is the function X in X.py; schema is in new.py, merge in run.py. W
 
     options, questions             options; which cells are asked about
     signals, stderr, stdout        Ctrl-C; messages, errors and progress; results
-    formats, markdown, readable    facts and data frames in each format; texts for readers
+    formats, readable              facts and data frames in each format; texts for readers
     result_tables, terminal_tables what is printed of a finished run, and how a terminal shows it
 
 Whatever takes long to import is imported where it is used: `--help` loads typer alone.

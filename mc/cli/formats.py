@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from mc.cli.markdown import escaped, table_lines
 from mc.cli.readable import labelled_lines
 from mc.cli.stdout import print_lines, print_text
 
@@ -67,7 +67,7 @@ def _markdown_lines(facts: Facts) -> Iterator[str]:
     if facts.before:
         yield from (*(f"- {escaped(line)}" for line in facts.before), "")
     rows = [(label, text) for label, text in facts.texts.items() if text]
-    yield from table_lines(["", ""], rows, n_texts=2)
+    yield from markdown_table(["", ""], rows, n_texts=2)
     if facts.after:
         yield from ("", *map(escaped, facts.after))
 
@@ -90,9 +90,33 @@ def print_frame(frame: pl.DataFrame, form: str) -> None:
         print_text(frame.write_csv())
     else:
         rows = (["" if value is None else value for value in row] for row in frame.iter_rows())
-        print_lines(table_lines(frame.columns, rows, n_texts=0))
+        print_lines(markdown_table(frame.columns, rows, n_texts=0))
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, indented."""
     print_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+# --- Markdown, as GitHub has it ------------------------------------------------------------------
+
+_MARKUP: Final = re.compile(r"[\\|*<`\[\]$&~]|(?<!\w)_|_(?!\w)")
+"""An underscore inside a word is no markup; what is between dollars is taken for a formula."""
+
+
+def escaped(text: str) -> str:
+    """Escape all that would be markup, and put the text on one line."""
+    return _MARKUP.sub(r"\\\g<0>", text.replace("\n", "; "))
+
+
+def markdown_table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, n_texts: int
+) -> Iterator[str]:
+    """Write a table; its first `n_texts` columns are aligned left, numbers right."""
+    yield _markdown_row(heads)
+    yield _markdown_row("---" if k < n_texts else "---:" for k, _ in enumerate(heads))
+    yield from map(_markdown_row, rows)
+
+
+def _markdown_row(entries: Iterable[Any]) -> str:
+    return f"| {' | '.join(escaped(str(entry)) for entry in entries)} |"

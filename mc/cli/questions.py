@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,19 +38,12 @@ def names_in(per: Per) -> tuple[str, ...]:
     return () if per == ["all"] else tuple(dict.fromkeys(per))
 
 
-class Question(NamedTuple):
-    """The cells that are compared with one another, and how they are called in a table."""
+def questions(
+    answers: pl.DataFrame, per: Sequence[str], first_answer: str
+) -> Iterator[tuple[str, pl.DataFrame, list[str]]]:
+    """Divide a table of answers by question: title, cells, and the columns that tell these apart.
 
-    title: str
-    cells: pl.DataFrame
-    axes: list[str]
-
-
-def questions(answers: pl.DataFrame, per: Sequence[str], first_answer: str) -> Iterator[Question]:
-    """Divide a table of answers by the columns of `per`.
-
-    The columns before `first_answer` name a cell; those that tell the cells of one question apart
-    are its `axes`.
+    The columns before `first_answer` name a cell; those of `per` tell questions apart.
     """
     from mc.decisions import cell_name
 
@@ -60,7 +53,7 @@ def questions(answers: pl.DataFrame, per: Sequence[str], first_answer: str) -> I
     groups = answers.group_by(per, maintain_order=True) if per else [((), answers)]
     for _, cells in groups:
         where = cell_name(cells.row(0, named=True), per) if per else "all cells"
-        yield Question(f"{where} ({cells[0, 'n']:,} replications)", cells, axes)
+        yield f"{where} ({cells[0, 'n']:,} replications)", cells, axes
 
 
 def print_answers(

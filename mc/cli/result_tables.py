@@ -209,8 +209,3 @@ def _percent(end: float) -> str:
         if end in (0, 1) or float(text) not in (0, 100):
             break
     return text
-
-
-def has_lesson_shares(claims: pl.DataFrame) -> bool:
-    """Whether claims were counted with the lesson's way of drawing, too."""
-    return claims["lesson_share"].count() > 0

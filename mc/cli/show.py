@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mc.cli import options
-from mc.cli.formats import print_frame, print_json
-from mc.cli.markdown import escaped, table_lines
+from mc.cli.formats import escaped, markdown_table, print_frame, print_json
 from mc.cli.result_tables import (
     MAX_CELLS,
     ScenarioTable,
     claim_texts,
-    has_lesson_shares,
     introduction,
     n_cells_left_out,
     reproduced,
@@ -53,7 +51,7 @@ def show(
         str | None,
         typer.Option(
             "--table",
-            help="As json, csv or markdown: only this table, claims for example, every column of it.",
+            help="As json, csv or markdown: only this table, such as claims, every column of it.",
             **options.one_of(_table_names, "NAME"),
         ),
     ] = None,
@@ -131,7 +129,9 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
         yield from ("", f"### {escaped(table.title)}", "")
         heads = [METRICS[metric].heading for metric in table.metrics]
         heads = [head.replace("-\n", "").replace("\n", " ") for head in heads]
-        yield from table_lines(["policy", "max attempts", *heads], _markdown_rows(table), n_texts=1)
+        yield from markdown_table(
+            ["policy", "max attempts", *heads], _markdown_rows(table), n_texts=1
+        )
     n_more = n_cells_left_out(results)
     if n_more and not every:
         yield from ("", f"{n_more} more cells are in summary.parquet.")
@@ -139,12 +139,12 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
         yield from ("", line)
     if results.claims.height:
         heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
-        heads += ["as the lesson draws, %"] if has_lesson_shares(results.claims) else []
+        heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []
         rows = (
             claim if claim.lesson_share else claim[:-1] for claim in claim_texts(results.claims)
         )
         yield ""
-        yield from table_lines(heads, rows, n_texts=2)
+        yield from markdown_table(heads, rows, n_texts=2)
     yield from ("", f"Results: {escaped(str(results.folder))}")
 
 

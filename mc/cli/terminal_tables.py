@@ -15,7 +15,6 @@ from rich.text import Text
 from mc.cli.result_tables import (
     Estimates,
     claim_texts,
-    has_lesson_shares,
     introduction,
     is_single,
     n_cells_left_out,
@@ -60,7 +59,7 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     if results.claims.height:
         yield _claims_table(results.claims)
         yield "Intervals of 95 % each; those that decide the verdicts hold together."
-        if has_lesson_shares(results.claims):
+        if results.claims["lesson_share"].count():
             yield "Where every cell draws from a stream of its own, as in the lesson, a claim holds"
             yield "in another share of seeds: it depends on how cells are coupled. The mean"
             yield "difference does not."
@@ -209,7 +208,7 @@ def _claims_table(claims: pl.DataFrame) -> Table:
     table.add_column("claim", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
     table.add_column("difference\nleft - right", justify="right", no_wrap=True)
-    with_lesson = has_lesson_shares(claims)
+    with_lesson = claims["lesson_share"].count() > 0
     if with_lesson:
         table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=not with_lesson)

@@ -16,6 +16,8 @@ from mc.cli.stderr import progress
 if TYPE_CHECKING:
     from mc.runner import Verification
 
+COUNTS: Final = ("ok", "complete", "n_files", "n_rows", "n_checked")
+
 MAX_DIFFERENCES: Final = 20
 """So many are printed; as JSON all of them are."""
 
@@ -73,11 +75,7 @@ def _facts(found: Verification) -> Facts:
     return Facts(
         before=tuple(_fault_lines(found)),
         data={
-            "ok": found.ok,
-            "complete": found.complete,
-            "n_files": found.n_files,
-            "n_rows": found.n_rows,
-            "n_checked": found.n_checked,
+            **{name: getattr(found, name) for name in COUNTS},
             "n_wrong": n_wrong,
             "n_faults": len(found.faults),
             "seed": found.seed,
