@@ -3,7 +3,8 @@
     cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), budget=0.3)
     frame = mc.simulate([cell], replications=1000, seed=1)
 
-The rooms of the package; each imports only from rooms with a smaller number:
+The rooms of the package; each imports only from rooms with a smaller number. `mc/README.md` says
+what is in them, how a run goes through them, and where a change goes:
 
     6  cli          typer: parses, calls one function, prints
     5  reports      figures and report.html from a results folder

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import mc
 from mc import experiment as experiments
-from mc.cli import app, health
+from mc.cli import app, doctor
 from mc.experiment import SCHEMA_FILE, json_schema, template
 from mc.model import PARAMETERS, RATIOS
 
@@ -374,12 +374,12 @@ def test_doctor_finds_nothing_wrong_here() -> None:
 
 def test_the_golden_numbers_are_those_of_the_lessons_program() -> None:
     with (ROOT / "tests" / "golden" / "golden_grid.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["seed"]) == health.SEED]
+        rows = [row for row in csv.DictReader(file) if int(row["seed"]) == doctor.SEED]
     of_cell = {
         (row["failure_rate"], row["fault_rounds"], row["tries"], row["budget"]): row for row in rows
     }
     got = {}
-    for cell, counters in zip(health.cells(), health.GOLDEN, strict=True):
+    for cell, counters in zip(doctor.cells(), doctor.GOLDEN, strict=True):
         key = (
             f"{cell.failure_rate:g}",
             str(cell.fault_rounds),
@@ -387,22 +387,22 @@ def test_the_golden_numbers_are_those_of_the_lessons_program() -> None:
             "" if cell.budget is None else f"{cell.budget:g}",
         )
         got[key] = counters
-    expected = {key: tuple(int(of_cell[key][c]) for c in health.COLUMNS) for key in got}
+    expected = {key: tuple(int(of_cell[key][c]) for c in doctor.COLUMNS) for key in got}
     assert got == expected
     assert len(got) == 18
 
 
 def test_the_hash_of_the_rows_sees_every_counter() -> None:
-    frame = mc.simulate(health.cells(), replications=health.N_ROWS, seed=health.SEED)
-    assert health.rows_sha256(frame) == health.ROWS_SHA256
+    frame = mc.simulate(doctor.cells(), replications=doctor.N_ROWS, seed=doctor.SEED)
+    assert doctor.rows_sha256(frame) == doctor.ROWS_SHA256
     shuffled = frame.sample(fraction=1.0, shuffle=True, seed=1)
-    assert health.rows_sha256(shuffled) == health.ROWS_SHA256
-    for name in health.ROWS:
+    assert doctor.rows_sha256(shuffled) == doctor.ROWS_SHA256
+    for name in doctor.ROWS:
         changed = frame.with_columns(
             pl.when(pl.int_range(pl.len()) == 100).then(7_777_777).otherwise(name).alias(name)
         )
-        assert health.rows_sha256(changed) != health.ROWS_SHA256, name
-    assert not set(health.ROWS) & set(RATIOS)
+        assert doctor.rows_sha256(changed) != doctor.ROWS_SHA256, name
+    assert not set(doctor.ROWS) & set(RATIOS)
 
 
 class Usage(NamedTuple):
@@ -414,11 +414,11 @@ class Usage(NamedTuple):
 
 
 def break_golden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "GOLDEN", ((0, 0, 0, 0, 0), *health.GOLDEN[1:]))
+    monkeypatch.setattr(doctor, "GOLDEN", ((0, 0, 0, 0, 0), *doctor.GOLDEN[1:]))
 
 
 def break_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "ROWS_SHA256", "0" * 64)
+    monkeypatch.setattr(doctor, "ROWS_SHA256", "0" * 64)
 
 
 def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +447,7 @@ BREAKS: Final[dict[str, tuple[Any, str]]] = {
 def test_doctor_says_what_is_wrong_and_what_to_do(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "SPEED_REPLICATIONS", 10)
+    monkeypatch.setattr(doctor, "SPEED_REPLICATIONS", 10)
     break_it, message = BREAKS[what]
     break_it(monkeypatch)
     code, out, err = invoke("doctor")

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import mc
 from mc.cli import app
-from mc.cli.formats import FORMATS, TABLES
+from mc.cli.options import FORMATS
+from mc.store import TABLES
 
 SMALL: Final = """
 title = "small | and *so* on"

@@ -1,9 +1,13 @@
 """The command line: parses, calls one function, prints. Data go to stdout, all else to stderr.
 
-One file per kind of command: `starting` (before the first run), `running`, `reading`, `health`.
-What they share stands in `common`, the ways to print in `formats`, the tables of a run in
-`printing`, numbers in words in `words`. A command is a function that is named in `COMMANDS`. What
-is heavy is imported where it is used: numba and polars would cost `--help` a second.
+The command X is the function X in X.py; schema is in new.py, merge in run.py. What they share:
+
+    options, questions             options; which cells are asked about
+    signals, stderr, stdout        Ctrl-C; messages, errors and progress; results
+    formats, readable              facts and data frames in each format; texts for readers
+    result_tables, terminal_tables what is printed of a finished run, and how a terminal shows it
+
+Whatever takes long to import is imported where it is used: `--help` loads typer alone.
 """
 
 from __future__ import annotations
@@ -16,13 +20,22 @@ from typing import Annotated
 
 import typer
 
-from mc.cli.common import stdout_to_nowhere
-from mc.cli.deciding import best, compare, frontier
-from mc.cli.health import doctor
-from mc.cli.reading import show, status, verify
-from mc.cli.reporting import report, trace
-from mc.cli.running import merge, plan, run
-from mc.cli.starting import check, new, schema
+from mc.cli import (
+    best,
+    check,
+    compare,
+    doctor,
+    frontier,
+    new,
+    plan,
+    report,
+    run,
+    show,
+    status,
+    trace,
+    verify,
+)
+from mc.cli.stdout import discard_stdout
 
 app = typer.Typer(
     add_completion=True,
@@ -34,8 +47,9 @@ app = typer.Typer(
 )
 
 COMMANDS = (
-    *(new, check, plan, run, merge, show, report, compare, best, frontier, trace),
-    *(status, verify, schema, doctor),
+    *(new.new, check.check, plan.plan, run.run, run.merge, show.show, report.report),
+    *(compare.compare, best.best, frontier.frontier, trace.trace, status.status, verify.verify),
+    *(new.schema, doctor.doctor),
 )
 """In the order in which the help lists them."""
 
@@ -74,6 +88,6 @@ def main() -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        stdout_to_nowhere()  # the help, the version: whatever else is written has its own message
+        discard_stdout()  # the help, the version: whatever else is written has its own message
         sys.stderr.write(f"{error.filename or 'stdout'}: {error.strerror}\n")
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""What a command prints: a table for the eye, or JSON, CSV or Markdown for what comes next."""
+"""What a command prints, in each of the formats: a few facts, or a data frame."""
 
 from __future__ import annotations
 
@@ -8,187 +8,72 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from mc.cli.common import print_text
-from mc.cli.words import labelled
+from mc.cli.readable import labelled_lines
+from mc.cli.stdout import print_lines, print_text
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from mc.store import Results
-
-FORMATS: Final = ("table", "json", "csv", "markdown")
-
-TABLES: Final = ("summary", "comparisons", "claims", "cells")
-"""Tables of a results folder that `show` can print as they are."""
-
-
-def one_of(known: Sequence[str]) -> Any:
-    """A parser for an option with few values, which suggests the nearest one."""
-
-    def parse(text: str) -> str:
-        if text not in known:
-            from mc.experiment.words import hint, quote
-
-            raise typer.BadParameter(
-                f"must be one of {', '.join(known)}, got {quote(text)}{hint(text, known)}"
-            )
-        return text
-
-    return parse
-
-
-def _values(known: Sequence[str]) -> Any:
-    """What the shell may complete."""
-    return lambda incomplete: [text for text in known if text.startswith(incomplete)]
-
-
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        parser=one_of(FORMATS),
-        autocompletion=_values(FORMATS),
-        metavar="|".join(FORMATS),
-        help="What is printed: for the eye, for programs, or for a page.",
-    ),
-]
-TableName = Annotated[
-    str | None,
-    typer.Option(
-        "--table",
-        parser=one_of(TABLES),
-        autocompletion=_values(TABLES),
-        metavar="|".join(TABLES),
-        help="As json, csv or markdown: this table of the folder, every column of it.",
-        show_default=False,
-    ),
-]
-
-
-# --- a few figures --------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
-class Figures:
-    """What a command found out, for programs and for readers.
+class Facts:
+    """The answer of a command that is no table: for programs, and for readers.
 
     Attributes
     ----------
     data : dict
         Numbers in base units, texts, and lists of them or of records; None where undefined.
-    labels : dict of str to str
-        The same in words; an entry without text is left out.
+    texts : dict of str to str
+        The same for a reader, by label; an empty text is left out.
     title : str
-        Above them; empty for none.
+        Line above the texts; empty for none.
     before, after : tuple of str
-        Further lines.
+        Lines before the title and after the texts.
     wrap : bool
-        Whether entries longer than a line may be cut between words: not those with a path.
+        Whether long texts may be broken between words: not where one holds a path.
     """
 
     data: dict[str, Any]
-    labels: dict[str, str]
+    texts: dict[str, str]
     title: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     wrap: bool = False
 
 
-def print_figures(figures: Figures, form: str) -> None:
-    """Print them in one of `FORMATS`."""
+def print_facts(facts: Facts, form: str) -> None:
+    """Print facts in one of `FORMATS`."""
     if form == "json":
-        print_text(_json(figures.data))
+        print_json(facts.data)
     elif form == "csv":
-        print_text(_csv_line(figures.data))
+        print_text(_csv_line(facts.data))
     else:
-        lines = _markdown_lines(figures) if form == "markdown" else _lines(figures)
-        print_text("".join(f"{line}\n" for line in lines))
+        print_lines(_markdown_lines(facts) if form == "markdown" else _lines(facts))
 
 
-def _lines(figures: Figures) -> Iterator[str]:
-    yield from figures.before
-    if figures.title:
-        yield figures.title
-    yield from labelled(figures.labels, wrap=figures.wrap)
-    yield from figures.after
+def _lines(facts: Facts) -> Iterator[str]:
+    yield from facts.before
+    if facts.title:
+        yield facts.title
+    yield from labelled_lines(facts.texts, wrap=facts.wrap)
+    yield from facts.after
 
 
-def _markdown_lines(figures: Figures) -> Iterator[str]:
-    if figures.title:
-        yield from (f"**{escaped(figures.title)}**", "")
-    if figures.before:
-        yield from (*(f"- {escaped(line)}" for line in figures.before), "")
-    rows = [(label, text) for label, text in figures.labels.items() if text]
+def _markdown_lines(facts: Facts) -> Iterator[str]:
+    if facts.title:
+        yield from (f"**{escaped(facts.title)}**", "")
+    if facts.before:
+        yield from (*(f"- {escaped(line)}" for line in facts.before), "")
+    rows = [(label, text) for label, text in facts.texts.items() if text]
     yield from markdown_table(["", ""], rows, n_texts=2)
-    if figures.after:
-        yield from ("", *map(escaped, figures.after))
-
-
-# --- tables of a results folder -------------------------------------------------------------------
-
-
-def print_table(results: Results, name: str | None, form: str) -> None:
-    """Print a table of a results folder with all its columns, or as JSON also all of them.
-
-    Parameters
-    ----------
-    results : Results
-        Of a finished run.
-    name : str or None
-        One of `TABLES`; None for all of them with how they were made, or for the summary where
-        there is room for one table only.
-    form : {"json", "csv", "markdown"}
-        Of `FORMATS`.
-    """
-    if form == "json":
-        if name is not None:
-            print_text(_json(_named(results, name).to_dicts()))
-            return
-        manifest = results.manifest
-        about = {key: manifest[key] for key in ("title", "generator", "seed", "n_cells", "n_rows")}
-        tables = {table: _named(results, table).to_dicts() for table in TABLES}
-        print_text(_json(about | {"results": str(results.folder)} | tables))
-        return
-    print_frame(_named(results, name or "summary"), form)
-
-
-def print_frame(frame: pl.DataFrame, form: str) -> None:
-    """Print a frame as json (a list of records), csv or markdown."""
-    if form == "json":
-        print_text(_json(frame.to_dicts()))
-    elif form == "csv":
-        print_text(frame.write_csv())
-    else:
-        rows = (["" if value is None else value for value in row] for row in frame.iter_rows())
-        lines = markdown_table(frame.columns, rows, n_texts=0)
-        print_text("".join(f"{line}\n" for line in lines))
-
-
-def _named(results: Results, name: str) -> pl.DataFrame:
-    """A table, each line with the place of its cell on all axes."""
-    from mc.store import axis_names
-
-    frame: pl.DataFrame = getattr(results, name)
-    if name == "cells" or "cell" not in frame.columns:
-        return frame
-    places = results.cells.select("cell", "scenario", "policy", *axis_names(results.manifest))
-    joined = places.join(frame, on="cell", how="inner", maintain_order="right")
-    return joined.select(*places.columns, *(n for n in frame.columns if n not in places.columns))
-
-
-# --- the formats ----------------------------------------------------------------------------------
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if facts.after:
+        yield from ("", *map(escaped, facts.after))
 
 
 def _csv_line(record: Mapping[str, Any]) -> str:
-    """Names and values, lists and the like left out: there is one line only."""
+    """One line of values under their names; lists and records have no place in it."""
     fields = {name: value for name, value in record.items() if not isinstance(value, list | dict)}
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
@@ -197,39 +82,41 @@ def _csv_line(record: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-def markdown_table(
-    names: Sequence[str], rows: Iterable[Sequence[Any]], *, n_texts: int
-) -> Iterator[str]:
-    """Lines of a table as GitHub's Markdown has it.
+def print_frame(frame: pl.DataFrame, form: str) -> None:
+    """Print a data frame as json (a list of records), csv or markdown."""
+    if form == "json":
+        print_json(frame.to_dicts())
+    elif form == "csv":
+        print_text(frame.write_csv())
+    else:
+        rows = (["" if value is None else value for value in row] for row in frame.iter_rows())
+        print_lines(markdown_table(frame.columns, rows, n_texts=0))
 
-    Parameters
-    ----------
-    names : sequence of str
-        Heads of the columns.
-    rows : iterable of sequence
-        Entries of each row.
-    n_texts : int
-        So many columns on the left are set to the left, the others, which hold numbers, to the
-        right.
 
-    Yields
-    ------
-    str
-    """
-    yield _piped(names)
-    yield _piped("---" if k < n_texts else "---:" for k, _ in enumerate(names))
-    yield from map(_piped, rows)
+def print_json(value: Any) -> None:
+    """Print a value as JSON, indented."""
+    print_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
+
+# --- Markdown, as GitHub has it ------------------------------------------------------------------
 
 _MARKUP: Final = re.compile(r"[\\|*<`\[\]$&~]|(?<!\w)_|_(?!\w)")
-"""An underscore inside a word is none; GitHub takes what is between dollars for a formula."""
-
-
-def _piped(entries: Iterable[Any]) -> str:
-    return f"| {' | '.join(escaped(str(entry)) for entry in entries)} |"
+"""An underscore inside a word is no markup; what is between dollars is taken for a formula."""
 
 
 def escaped(text: str) -> str:
-    """Text in which nothing is markup that would change what is read, in one line."""
-    text = text.replace("\n", "; ")
-    return _MARKUP.sub(r"\\\g<0>", text)
+    """Escape all that would be markup, and put the text on one line."""
+    return _MARKUP.sub(r"\\\g<0>", text.replace("\n", "; "))
+
+
+def markdown_table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, n_texts: int
+) -> Iterator[str]:
+    """Write a table; its first `n_texts` columns are aligned left, numbers right."""
+    yield _markdown_row(heads)
+    yield _markdown_row("---" if k < n_texts else "---:" for k, _ in enumerate(heads))
+    yield from map(_markdown_row, rows)
+
+
+def _markdown_row(entries: Iterable[Any]) -> str:
+    return f"| {' | '.join(escaped(str(entry)) for entry in entries)} |"

@@ -12,12 +12,12 @@ their order, and is the same where only the counts were kept.
     summary, comparisons, claims
                  the tables
     estimates    what the tables have in common
-    digits       no more digits than the error supports
 
 Intervals are two-sided, 95 % each, unless a name says together. NULL stands where a number is
 undefined, never NaN.
 """
 
+from mc.model.digits import MISSING, format_estimate, half_width, percentile_text, to_fixed
 from mc.statistics.claims import (
     CLAIMS_COLUMNS,
     CLAIMS_SCHEMA,
@@ -38,7 +38,6 @@ from mc.statistics.comparisons import (
     compare,
 )
 from mc.statistics.counts import Histogram, Moments, histogram, moments
-from mc.statistics.digits import MISSING, format_estimate, half_width, percentile_text, to_fixed
 from mc.statistics.intervals import LEVEL
 from mc.statistics.rows import Stack, stacks, with_ratios
 from mc.statistics.summary import (

@@ -13,9 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import Column, Metric, schema_of
+from mc.model.digits import to_fixed
 from mc.statistics import control, intervals
 from mc.statistics.counts import Histogram, Sums, histogram, joint_sums, moments
-from mc.statistics.digits import to_fixed
 from mc.statistics.estimates import (
     OF_METRIC,
     OF_SHARE,

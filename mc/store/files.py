@@ -7,13 +7,13 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
-
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Final
 
 from mc.store.paths import is_remote
+
+if TYPE_CHECKING:  # each takes a fifth of a second, which `check` and `status` do not need
+    import polars as pl
+    import pyarrow as pa
 
 MANIFEST: Final = "manifest.json"
 FOLDERS: Final = {"rows": "replications", "histograms": "histograms"}
@@ -86,6 +86,8 @@ def write_table(folder: Path, name: str, table: pl.DataFrame) -> str:
     ValueError
         A float column holds NaN: NULL stands for what is undefined.
     """
+    import polars as pl
+
     for column in table.select(pl.selectors.float()):
         if column.is_nan().any():
             raise ValueError(f"{name}: column {column.name} holds NaN")
@@ -111,6 +113,9 @@ def parquet(
     **options: Any,
 ) -> bytes:
     """Code a table as every reader of Parquet understands it, with what the file says of itself."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,

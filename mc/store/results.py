@@ -12,15 +12,17 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
-from mc.experiment import Experiment
 from mc.model import Column, Metric, metrics_of
 from mc.store.files import FOLDERS, LOCK, MANIFEST, PARTIAL, TABLES, sha256, table_file, write
 from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.experiment import Experiment
 
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
@@ -289,6 +291,8 @@ class Results:
 
         Columns `cell`, `metric`, `value` (NULL where undefined), `count`; sorted.
         """
+        import polars as pl
+
         self._must_keep("histograms")
         of_each(check_bytes, self._shards())
         keys = ("cell", "metric", "value")
@@ -318,6 +322,8 @@ class Results:
         return paths
 
     def _table(self, name: str) -> pl.DataFrame:
+        import polars as pl
+
         if not self.complete:
             raise FolderError(
                 f"{self.folder}: the run is not finished; start the same command again"
@@ -355,6 +361,8 @@ def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """A lazy frame over some shards."""
+    import polars as pl
+
     shards: list[Any] = list(paths)
     if shards and isinstance(shards[0], ObjectPath):
         from pyarrow import dataset

@@ -11,14 +11,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Final
 
 from mc.store.files import FOLDERS, REJECTED, parquet, sha256, write
 from mc.store.paths import FolderError, first_line, is_remote, of_each
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _FOOTER_KEY: Final = b"retrystorm"
 _SUMS_KEY: Final = b"retrystorm.sums"
@@ -155,8 +154,10 @@ def shard_bytes(
 
 def read_sums(path: Path) -> dict[str, Any]:
     """What a shard keeps beside its histograms."""
-    content = check_bytes(path)
-    metadata = pq.read_metadata(pa.BufferReader(content)).metadata
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(pa.BufferReader(check_bytes(path))).metadata
     found: dict[str, Any] = json.loads(metadata[_SUMS_KEY])
     return found
 
@@ -186,6 +187,8 @@ def read_shard(path: Path) -> Shard:
     FolderError
         The file is no whole shard of this program.
     """
+    import pyarrow as pa
+
     size_and_time = _size_and_time(path)  # before the content, which may change meanwhile
     content = check_bytes(path)
     return _from_footer(path, pa.BufferReader(content), size_and_time)
@@ -244,6 +247,9 @@ def read_footer(path: Path) -> Shard:
 
 def _from_footer(path: Path, source: Any, size_and_time: tuple[int, int] | None) -> Shard:
     """What the footer of a file or a buffer says; `path` is for the messages."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         metadata = pq.read_metadata(source)
         footer = json.loads((metadata.metadata or {})[_FOOTER_KEY])

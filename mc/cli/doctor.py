@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
-from mc.cli.common import INTERRUPTED, fail, import_all, interrupt, on_signals
-from mc.cli.formats import Figures, Format, print_figures
-from mc.cli.words import size
+from mc.cli import options
+from mc.cli.formats import Facts, print_facts
+from mc.cli.readable import size
+from mc.cli.signals import INTERRUPTED, import_all, interrupt, on_signals
+from mc.cli.stderr import fail
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,23 +32,22 @@ ENOUGH_BYTES: Final = 1_000_000_000
 SPEED_REPLICATIONS: Final = 3000
 """Of each cell; their 240 million calls take about a second."""
 
-PUBLISHED: Final = {
-    "scenarios": (
-        {"failure_rate": 0.025},
-        {"fault_rounds": 100},
-        {"fault_rounds": 1000, "fault_capacity": 1},
-    ),
-    "policies": (
-        {"tries": (1, 1, 1)},
-        {"tries": (3, 1, 1)},
-        {"tries": (3, 3, 1)},
-        {"tries": (3, 3, 3)},
-        {"tries": (3, 3, 3), "budget": 0.3},
-        {"tries": (3, 3, 3), "budget": 0.1},
-    ),
-}
-"""Cells of the lesson: healthy, an outage, a degradation; no retries, one, two and three layers,
-two budgets."""
+SCENARIOS: Final[tuple[dict[str, Any], ...]] = (
+    {"failure_rate": 0.025},
+    {"fault_rounds": 100},
+    {"fault_rounds": 1000, "fault_capacity": 1},
+)
+"""The lesson's: healthy, an outage, a degradation."""
+
+POLICIES: Final[tuple[dict[str, Any], ...]] = (
+    {"tries": (1, 1, 1)},
+    {"tries": (3, 1, 1)},
+    {"tries": (3, 3, 1)},
+    {"tries": (3, 3, 3)},
+    {"tries": (3, 3, 3), "budget": 0.3},
+    {"tries": (3, 3, 3), "budget": 0.1},
+)
+"""The lesson's: no retries; one, two and three layers; two budgets."""
 
 SEED: Final = 20260802
 """The lesson's."""
@@ -84,145 +84,125 @@ under `SEED`, by (cell, replication), as little-endian int64, -1 where undefined
 
 
 class Finding(NamedTuple):
-    """What one look at the installation showed."""
+    """What one check of the installation found."""
 
     name: str
     text: str
     data: dict[str, Any]
-    cure: str = ""
+    remedy: str = ""
     """What to do; empty where nothing is wrong."""
 
 
-def doctor(form: Format = "table") -> None:
+def doctor(form: options.Format = "table") -> None:
     """Check this installation: versions, disk, golden numbers, speed.
 
-    The lesson's published numbers are made again, and rows of the default generator, and compared
-    digit by digit. Exit code 1 if something is wrong; it is said what to do.
+    The lesson's published numbers and some rows of the default generator are computed anew and
+    compared digit by digit. Exit code 1 if something is wrong; each fault comes with a remedy.
     """
     try:
         with on_signals(interrupt):
             findings = list(_findings())
     except KeyboardInterrupt:
         fail("stopped before the end", INTERRUPTED)
-    print_figures(_figures(findings), form)
-    if any(finding.cure for finding in findings):
+    wrong = [f"{finding.name}: {finding.remedy}" for finding in findings if finding.remedy]
+    data = {key: value for finding in findings for key, value in finding.data.items()}
+    facts = Facts(
+        data={"ok": not wrong} | data | {"wrong": wrong},
+        texts={finding.name: finding.text for finding in findings},
+        wrap=True,
+        after=tuple(f"Wrong: {line}" for line in wrong) or ("Nothing is wrong.",),
+    )
+    print_facts(facts, form)
+    if wrong:
         raise typer.Exit(1)
 
 
 def _findings() -> Iterator[Finding]:
-    yield (versions := look_at_versions())
-    yield look_at_disk(Path.cwd())
-    if versions.cure:  # nothing can be simulated
+    yield (versions := check_versions())
+    yield check_disk(Path.cwd())
+    if versions.remedy:  # nothing can be simulated
         return
     import_all()
-    yield look_at_cores()
-    from mc.kernel import CACHE_FOLDER
-
-    yield look_at_cache(Path(CACHE_FOLDER))
-    yield look_at_golden()
-    yield look_at_speed()
+    yield from (check_cores(), check_cache(), check_golden(), check_speed())
 
 
-def _figures(findings: list[Finding]) -> Figures:
-    wrong = [f"{finding.name}: {finding.cure}" for finding in findings if finding.cure]
-    return Figures(
-        data={"ok": not wrong}
-        | {key: value for finding in findings for key, value in finding.data.items()}
-        | {"wrong": wrong},
-        labels={finding.name: finding.text for finding in findings},
-        wrap=True,
-        after=tuple(f"Wrong: {line}" for line in wrong) or ("Nothing is wrong.",),
-    )
-
-
-def look_at_versions() -> Finding:
+def check_versions() -> Finding:
     """Whether all libraries can be imported, and which they are."""
-    from importlib import import_module
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     faults = []
     for name in ("retrystorm", *LIBRARIES):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
             import_module("mc" if name == "retrystorm" else name)
         except (ImportError, PackageNotFoundError) as error:
-            found.setdefault(name, None)
+            versions.setdefault(name, None)
             faults.append(f"{name} cannot be imported ({error})")
     system = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-    text = ", ".join([system, *(f"{name} {number or 'missing'}" for name, number in found.items())])
-    cure = f"{'; '.join(faults)}: install retrystorm again with pip" if faults else ""
-    return Finding("versions", text, {"python": platform.python_version()} | found, cure)
+    texts = [f"{name} {number or 'missing'}" for name, number in versions.items()]
+    remedy = f"{'; '.join(faults)}: install retrystorm again with pip" if faults else ""
+    data = {"python": platform.python_version()} | versions
+    return Finding("versions", ", ".join([system, *texts]), data, remedy)
 
 
-def look_at_cores() -> Finding:
-    """How many threads a run has if it is not told."""
+def check_disk(folder: Path) -> Finding:
+    """How much room there is for results."""
+    import shutil
+
+    n_bytes = shutil.disk_usage(folder).free
+    remedy = ""
+    if n_bytes < ENOUGH_BYTES:
+        remedy = f"less than {size(ENOUGH_BYTES)} is free: make room, or give a folder with --out"
+    return Finding("disk", f"{size(n_bytes)} free in {folder}", {"n_bytes_free": n_bytes}, remedy)
+
+
+def check_cores() -> Finding:
+    """How many threads a run has by default."""
     from mc.runner.simulation import n_threads
 
     n = n_threads(None)
     return Finding("cores", f"{n}, of {os.cpu_count() or n} in this machine", {"n_cores": n})
 
 
-def look_at_disk(folder: Path) -> Finding:
-    """How much room there is for results."""
-    n_bytes = shutil.disk_usage(folder).free
-    cure = ""
-    if n_bytes < ENOUGH_BYTES:
-        cure = f"less than {size(ENOUGH_BYTES)} is free: make room, or give a folder with --out"
-    return Finding("disk", f"{size(n_bytes)} free in {folder}", {"n_bytes_free": n_bytes}, cure)
-
-
-def look_at_cache(folder: Path) -> Finding:
+def check_cache() -> Finding:
     """Whether compiled code can be kept."""
-    cure = ""
+    import tempfile
+
+    from mc.kernel import CACHE_FOLDER
+
+    folder = Path(CACHE_FOLDER)
+    remedy = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        cure = (
+        remedy = (
             f"{folder} cannot be written to ({error.strerror}), so every start compiles the kernel "
             "anew; set NUMBA_CACHE_DIR to a folder that can"
         )
-    return Finding("cache", str(folder), {"cache": str(folder)}, cure)
+    return Finding("cache", str(folder), {"cache": str(folder)}, remedy)
 
 
-def cells() -> list[Cell]:
-    """Make the cells of the lesson."""
-    from mc.model import Cell
-
-    return [
-        Cell(**scenario, **policy)
-        for scenario in PUBLISHED["scenarios"]
-        for policy in PUBLISHED["policies"]
-    ]
-
-
-def rows_sha256(frame: pl.DataFrame) -> str:
-    """Hash some rows, see `ROWS_SHA256`."""
-    rows = frame.sort("cell", "replication").select(ROWS).fill_null(-1).to_numpy()
-    return hashlib.sha256(rows.astype("<i8", order="C").tobytes()).hexdigest()
-
-
-def look_at_golden() -> Finding:
-    """Whether this machine counts what others count."""
+def check_golden() -> Finding:
+    """Whether this machine computes the numbers that others do."""
     from mc.runner import simulate
 
     golden = simulate(cells(), generator="lesson", seeds=[SEED]).select(COLUMNS).rows()
     n = len(GOLDEN)
     n_right = sum(got == expected for got, expected in zip(golden, GOLDEN, strict=True))
     same_rows = rows_sha256(simulate(cells(), replications=N_ROWS, seed=SEED)) == ROWS_SHA256
+    rows = "rows of the default generator"
     text = f"{n_right} of {n} cells of the lesson as it counted them; " + (
-        f"{N_ROWS * n} rows of the default generator as elsewhere"
-        if same_rows
-        else "rows of the default generator differ from those elsewhere"
+        f"{N_ROWS * n} {rows} as elsewhere" if same_rows else f"{rows} differ from those elsewhere"
     )
     right = n_right == n and same_rows
-    cure = "" if right else "do not trust results made here; delete the cache folder and try again"
-    return Finding("golden", text, {"golden": right}, cure)
+    remedy = "do not trust results made here; delete the cache folder and try again"
+    return Finding("golden", text, {"golden": right}, "" if right else remedy)
 
 
-def look_at_speed() -> Finding:
+def check_speed() -> Finding:
     """How many calls one core simulates in a second, of the lesson's cells."""
     from mc.runner import simulate
 
@@ -231,3 +211,16 @@ def look_at_speed() -> Finding:
     rate = int(frame["calls"].sum()) / (time.process_time() - started)
     text = f"{rate / 1e6:.0f} million calls per second on one core"
     return Finding("speed", text, {"calls_per_second": rate})
+
+
+def cells() -> list[Cell]:
+    """Make the cells of `SCENARIOS` and `POLICIES`."""
+    from mc.model import Cell
+
+    return [Cell(**scenario, **policy) for scenario in SCENARIOS for policy in POLICIES]
+
+
+def rows_sha256(frame: pl.DataFrame) -> str:
+    """Hash rows as `ROWS_SHA256` says."""
+    rows = frame.sort("cell", "replication").select(ROWS).fill_null(-1).to_numpy()
+    return hashlib.sha256(rows.astype("<i8", order="C").tobytes()).hexdigest()

@@ -1,0 +1,145 @@
+"""The command best: which cell is best, and which cannot be told from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from mc.cli import options
+from mc.cli.questions import Per, Where, names_in, print_answers, questions
+from mc.cli.stderr import errors_as_messages, write_message
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import RenderableType
+
+    from mc.statistics.best import Goal
+
+MAX_NAMES: Final = 4
+"""So many cells are named in a sentence."""
+
+
+def best(
+    folder: options.Folder,
+    metric: Annotated[str, typer.Option(help="What is to be small, on average.")],
+    subject_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help='A condition on another mean, like "times_usual <= 2"; may be repeated.',
+        ),
+    ] = None,
+    goal: Annotated[
+        str, typer.Option(help="Small or large.", **options.one_of(lambda: ("min", "max")))
+    ] = "min",
+    across: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="One answer for all of these, scenario for example: the mean over them counts, "
+            "and conditions must hold in each; may be repeated.",
+        ),
+    ] = None,
+    per: Per = None,
+    where: Where = None,
+    form: options.Format = "table",
+) -> None:
+    """Say which cell is best, and which cannot be told from it.
+
+    All that is said of the cells of a question holds together with 95 % confidence.
+    """
+    with errors_as_messages():
+        from mc import decisions
+
+        over = tuple(dict.fromkeys(across or ()))
+        names = tuple(name for name in names_in(per) if name not in over)
+        cells = decisions.best(
+            *(folder, metric, cast("Goal", goal), subject_to or (), names, where or (), over),
+            say=write_message,
+        )
+        title = f"{metric}, {'smallest' if goal == 'min' else 'largest'} mean is best"
+        if subject_to:
+            title += f", subject to {' and '.join(subject_to)}"
+        if over:
+            title += f";\nmean over {' and '.join(over)}, conditions in each"
+        print_answers(cells, form, partial(_blocks, title=title, per=names))
+
+
+def _blocks(cells: pl.DataFrame, title: str, per: Sequence[str]) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from mc.cli.terminal_tables import table_of
+    from mc.decisions import cell_name
+    from mc.model.digits import format_estimate
+
+    yield title
+    yield "Difference to the best of the others, all of a table together with 95 %:"
+    yield "where an interval ends at 0 the cell is surely the best, or surely not."
+    conditions = cells.columns[cells.columns.index("mean") + 1 : cells.columns.index("difference")]
+    for question, group, axes in questions(cells, per, "mean"):
+        yield Text(f"\n{question}", "bold")
+        table = table_of("cell", "mean", *conditions, "difference\n(interval)", "")
+        halves = ((group["high"] - group["low"]) / 2).drop_nulls()
+        finest = float(halves.filter(halves > 0).min() or 0) or None  # type: ignore[arg-type]
+        for cell in sorted(group.iter_rows(named=True), key=_rank):
+            table.add_row(
+                Text(cell_name(cell, axes)),
+                format_estimate(cell["mean"], finest)[0],
+                *(format_estimate(cell[name], None)[0] for name in conditions),
+                _difference_text(cell),
+                _standing(cell),
+            )
+        yield table
+        yield _answer(group, axes)
+
+
+def _rank(cell: dict[str, Any]) -> tuple[bool, bool, float]:
+    """The candidates first, then the others by their distance, what is not feasible last."""
+    distance = cell["mean"] if cell["difference"] is None else cell["difference"]
+    return not cell["candidate"], cell["feasible"] == "no", abs(distance)
+
+
+def _difference_text(cell: dict[str, Any]) -> str:
+    from mc.model.digits import format_estimate
+
+    half = None
+    if None not in (cell["low"], cell["high"]):
+        half = (cell["high"] - cell["low"]) / 2
+    text = "" if cell["difference"] is None else format_estimate(cell["difference"], half)[0]
+    if half is not None:
+        text += "\n" + " .. ".join(format_estimate(cell[end], half)[0] for end in ("low", "high"))
+    return text
+
+
+def _standing(cell: dict[str, Any]) -> str:
+    if cell["feasible"] == "no":
+        return "not feasible"
+    standing = "may be best" if cell["candidate"] else "not the best"
+    return standing if cell["feasible"] == "yes" else f"{standing},\nif feasible"
+
+
+def _answer(cells: pl.DataFrame, axes: Sequence[str]) -> str:
+    from mc.decisions import cell_name
+
+    def names(chosen: pl.DataFrame) -> list[str]:
+        return [cell_name(cell, axes) for cell in chosen.iter_rows(named=True)]
+
+    winner, *same = names(cells.filter("best")) or [""]
+    if winner:
+        equals = f" (the same in every replication: {_listed(same)})" if same else ""
+        return f"Best: {winner}{equals}."
+    candidates = names(cells.filter("candidate"))
+    if not candidates:
+        return "None satisfies the conditions."
+    if len(candidates) == 1:
+        return "One is left, but whether it satisfies the conditions is undecided."
+    return f"May be best: {_listed(candidates)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names, or the first of many."""
+    n_more = len(names) - MAX_NAMES
+    return "; ".join(names[:MAX_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")

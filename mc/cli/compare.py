@@ -1,0 +1,81 @@
+"""The command compare: the difference between cells, replication by replication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mc.cli import options
+from mc.cli.questions import Where, print_answers
+from mc.cli.stderr import errors_as_messages
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import RenderableType
+
+
+def compare(
+    folder: options.Folder,
+    left: Annotated[
+        str,
+        typer.Argument(
+            help="Which cells: a policy, the number of a cell, or conditions like "
+            "budget=0.1,backoff_cap=32.",
+        ),
+    ],
+    right: Annotated[str, typer.Argument(help="With which cells, in the same way.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only this metric; may be repeated; all for every one.  [default: those that a "
+            "run prints first]",
+        ),
+    ] = None,
+    where: Where = None,
+    form: options.Format = "table",
+) -> None:
+    """Compare cells in pairs, replication by replication.
+
+    Each cell of LEFT is compared with the cell of RIGHT in the same scenario and at the same place
+    of the grid, as far as LEFT and RIGHT do not say otherwise.
+    """
+    with errors_as_messages():
+        from mc import decisions
+        from mc.model import HEADLINE
+
+        metrics = () if metric == ["all"] else metric or HEADLINE
+        differences = decisions.compare(folder, left, right, metrics, where or ())
+        print_answers(differences, form, _blocks)
+
+
+def _blocks(differences: pl.DataFrame) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from mc.cli.terminal_tables import table_of
+    from mc.model.digits import MISSING, format_estimate, half_width
+
+    yield "Mean of left - right over the same replications, with the half-width of its"
+    yield "95 % interval (each alone), and in how many % of them left is <, =, > right."
+    for _, lines in differences.group_by("left", "right", maintain_order=True):
+        yield Text(f"\n{lines[0, 'left_name']}  -  {lines[0, 'right_name']}", "bold")
+        table = table_of("metric", "difference", "±", "change in %", "<", "=", ">", "n")
+        for line in lines.iter_rows(named=True):
+            if line["n"] == 0:
+                continue
+            mean, error = format_estimate(line["mean_difference"], half_width(line))
+            change, _ = format_estimate(
+                _percent(line["relative_change"]), _percent(half_width(line, "relative"))
+            )
+            shares = (f"{100 * line[f'share_{name}']:.1f}" for name in ("less", "equal", "greater"))
+            row = (line["metric"], mean, error, change, *shares, f"{line['n']:,}")
+            table.add_row(*("" if entry == MISSING else entry for entry in row))
+        yield table
+        notes = lines.filter(lines["note"].is_not_null(), lines["n"] > 0).select("metric", "note")
+        for name, note in notes.iter_rows():
+            yield Text(f"no interval for {name}: {note}", "dim")
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -1,0 +1,68 @@
+"""The command frontier: which cells no other beats in both of two metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mc.cli import options
+from mc.cli.questions import Per, Where, names_in, print_answers, questions
+from mc.cli.stderr import errors_as_messages, write_message
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import RenderableType
+
+
+def frontier(
+    folder: options.Folder,
+    one: Annotated[str, typer.Argument(help="A metric.")],
+    other: Annotated[str, typer.Argument(help="Another.")],
+    per: Per = None,
+    where: Where = None,
+    form: options.Format = "table",
+) -> None:
+    """Say which cells no other beats in both of two metrics, small being good.
+
+    All answers about the cells of a question hold together with 95 % confidence.
+    """
+    with errors_as_messages():
+        from mc import decisions
+
+        names = names_in(per)
+        cells = decisions.frontier(
+            folder, one, other, per=names, where=where or (), say=write_message
+        )
+        print_answers(cells, form, partial(_blocks, metrics=(one, other), per=names))
+
+
+def _blocks(
+    cells: pl.DataFrame, metrics: tuple[str, str], per: Sequence[str]
+) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from mc.cli.terminal_tables import table_of
+    from mc.decisions import cell_name
+    from mc.model.digits import format_estimate
+
+    yield "Means with the half-width of their 95 % interval (each alone). Whether a cell"
+    yield "is on the frontier holds for all of them together with 95 %."
+    order = {"yes": 0, "undecided": 1, "no": 2}
+    for title, group, axes in questions(cells, per, metrics[0]):
+        yield Text(f"\n{title}", "bold")
+        table = table_of("cell", metrics[0], "±", metrics[1], "±", "on it", "beaten by")
+        table.columns[-1].no_wrap = False
+        lines = list(group.iter_rows(named=True))
+        names = {cell["cell"]: cell_name(cell, axes) for cell in lines}
+        for cell in sorted(lines, key=lambda cell: (order[cell["on"]], cell[metrics[0]])):
+            numbers = [
+                text
+                for metric in metrics
+                for text in format_estimate(cell[metric], cell[f"{metric}_half_width"])
+            ]
+            beaten_by = names.get(cell["dominated_by"], "")
+            table.add_row(Text(names[cell["cell"]]), *numbers, cell["on"], Text(beaten_by))
+        yield table

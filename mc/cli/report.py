@@ -1,0 +1,46 @@
+"""The command report: figures and a page of a finished run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mc.cli import options
+from mc.cli.signals import interruptible
+from mc.cli.stderr import write_message
+from mc.cli.stdout import print_text
+
+if TYPE_CHECKING:
+    from mc.store import Results
+
+
+def report(folder: options.Folder) -> None:
+    """Draw the figures of a finished run and write its page, report.html.
+
+    The page is one file that needs no network. Each figure is also written to the folder figures,
+    as SVG and PNG.
+    """
+    with interruptible("stopped; the same command starts again"):
+        from mc import reports, store
+
+        print_text(f"{reports.report(store.load(folder))}\n")
+
+
+def draw_report(results: Results) -> None:
+    """Draw the report of a finished run, unless it is there, and say where it is."""
+    from mc import reports
+
+    if not reports.is_current(results):
+        write_message("drawing the report")
+        reports.report(results)
+    write_message(f"Report: {results.folder / reports.PAGE}")
+
+
+def warn_if_stale(results: Results) -> None:
+    """Write a message if the report that is there is of earlier results."""
+    from mc import reports
+
+    if reports.is_stale(results):
+        write_message(
+            f"{results.folder / reports.PAGE} shows earlier results: "
+            f"`retrystorm report {results.folder}` makes it anew"
+        )

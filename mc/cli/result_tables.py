@@ -1,0 +1,211 @@
+"""What is printed of a finished run: which cells and metrics, and the lines around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mc.cli.readable import first_three, first_to_last
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.store import Results
+
+MAX_CELLS: Final = 40
+"""Cells that are printed unasked; a sweep is read from its files."""
+
+Estimates = Mapping[str, dict[str, Any]]
+"""Cells by name: the line of each in the table of cells, and its estimates by metric."""
+
+
+class ScenarioTable(NamedTuple):
+    """One table: estimates of some metrics in the cells of one scenario."""
+
+    title: str
+    cells: Estimates
+    metrics: list[str]
+
+
+def is_single(results: Results) -> bool:
+    """Whether there is one replication, of which the values are printed, not means."""
+    return bool(results.cells["replications"].max() == 1)
+
+
+def introduction(results: Results) -> Iterator[str]:
+    """Yield the lines above the tables: what was run, and what its numbers are."""
+    manifest = results.manifest
+    counts = results.cells["replications"].unique().sort().to_list()
+    seeds = manifest["experiment"]["seeds"]
+    drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {first_three(seeds)}"
+    yield (
+        f"{manifest['title']}: {manifest['n_cells']} cells x {first_to_last(counts)} replications, "
+        f"generator {manifest['generator']}, {drawn}"
+    )
+    precision = manifest["experiment"]["precision"]
+    if precision is not None:
+        yield _stopping_rule(precision, results.cells["stopped_by"].to_list().count("max"))
+    if not is_single(results):
+        yield "Mean over replications, with the half-width of its 95 % interval (each alone)."
+        if results.summary["published"].count():
+            yield (
+                "Published figure, and the percentage of replications below it (ties count half)."
+            )
+
+
+def _stopping_rule(precision: Mapping[str, Any], n_short: int) -> str:
+    """What the replications depended on, and in how many cells it was not reached."""
+    text = f"Replications until {known_to(precision)}, at most {precision['max']:,}: "
+    if n_short == 0:
+        return text + "reached in all cells."
+    text += f"not reached in {n_short:,} cells."
+    if not precision["absolute"]:
+        text += " (A mean near 0 is never known to a share of itself: give an absolute width, too.)"
+    return text
+
+
+def known_to(precision: Mapping[str, Any], share: str = "") -> str:
+    """How precisely which metrics are to be known, as [precision] says; `share` after the %."""
+    widths = [f"{100 * precision['relative']:g} %{share}"] if precision["relative"] else []
+    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
+    verb = "are" if len(precision["metrics"]) > 1 else "is"
+    return (
+        f"{', '.join(precision['metrics'])} {verb} known to {' or '.join(widths)} "
+        f"({100 * precision['confidence']:g} % intervals)"
+    )
+
+
+def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
+    """Yield one or two tables for each scenario: of every cell, or of about `MAX_CELLS`."""
+    import polars as pl
+
+    from mc.model import HEADLINE, RECOVERY
+
+    n_counts = results.cells["replications"].n_unique()
+    shown = results.cells if every else _first_cells(results.cells)
+    for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
+        counts = cells["replications"].unique().sort().to_list()
+        estimates: dict[int, dict[str, Any]] = {}
+        lines = results.summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
+        for line in lines.iter_rows(named=True):
+            estimates.setdefault(line["cell"], {})[line["metric"]] = line
+        named = _by_name(
+            [cell | estimates[cell["cell"]] for cell in cells.iter_rows(named=True)],
+            results.manifest,
+        )
+        for cell in named.values():
+            n = f", {cell['replications']:,} replications" if len(counts) > 1 else ""
+            cell["replications_text"] = n
+        title = str(scenario)
+        if n_counts > 1:
+            title += f" ({first_to_last(counts)} replications)"
+        yield ScenarioTable(title, named, _defined(named, HEADLINE))
+        if not is_single(results):
+            title = f"{scenario}: waits and recovery"
+            yield ScenarioTable(title, named, _defined(named, RECOVERY))
+
+
+def _first_cells(cells: pl.DataFrame) -> pl.DataFrame:
+    """About `MAX_CELLS` cells: the first of every scenario."""
+    import polars as pl
+
+    if cells.height <= MAX_CELLS:
+        return cells
+    n = max(1, MAX_CELLS // cells["scenario"].n_unique())
+    return cells.filter(pl.int_range(pl.len()).over("scenario") < n)
+
+
+def n_cells_left_out(results: Results) -> int:
+    """How many cells are not printed unasked."""
+    return results.cells.height - _first_cells(results.cells).height
+
+
+def _defined(cells: Estimates, metrics: Iterable[str]) -> list[str]:
+    """Those metrics that are defined in some cell."""
+    return [metric for metric in metrics if any(cell[metric]["n"] for cell in cells.values())]
+
+
+def _by_name(
+    cells: Sequence[dict[str, Any]], manifest: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Cells by name; values in it have six digits, or all where six do not tell cells apart."""
+    from mc.store import axis_names
+
+    axes = axis_names(manifest)
+    for exactly in (False, True):
+        named = {_name(cell, axes, exactly): cell for cell in cells}
+        if len(named) == len(cells):
+            break
+    return named
+
+
+def _name(cell: Mapping[str, Any], axes: Sequence[str], exactly: bool) -> str:
+    """Policy and value on each axis; the only policy is not named if there is an axis."""
+    values = [f"{axis} {_value_text(cell[axis], exactly)}" for axis in axes]
+    has_policy = cell["policy"] != "default" or not values
+    return ", ".join([cell["policy"], *values] if has_policy else values)
+
+
+def _value_text(value: object, exactly: bool) -> str:
+    if isinstance(value, str):
+        return value
+    if exactly:
+        return "none" if value is None else repr(value).removesuffix(".0")
+    from mc.experiment.words import value_text
+
+    return value_text(value)
+
+
+def reproduced(results: Results) -> str:
+    """How many published figures a single replication has; empty for several replications."""
+    published = results.summary["published_percentile"].filter(
+        results.summary["published"].is_not_null()
+    )
+    if not is_single(results) or published.is_empty():
+        return ""
+    n_same = (published == 50.0).sum()
+    return f"{n_same} of {len(published)} published figures are reproduced."
+
+
+class ClaimTexts(NamedTuple):
+    """A claim and its numbers as they are printed."""
+
+    text: str
+    verdict: str
+    share: str
+    interval: str
+    difference: str
+    lesson_share: str
+
+
+def claim_texts(claims: pl.DataFrame) -> Iterator[ClaimTexts]:
+    """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
+    from mc.model.digits import MISSING, format_estimate, half_width
+
+    for claim in claims.iter_rows(named=True):
+        interval = ""
+        if claim["share_low"] is not None:
+            interval = " .. ".join(_percent(claim[end]) for end in ("share_low", "share_high"))
+        lesson_share = claim["lesson_share"]
+        yield ClaimTexts(
+            claim["text"],
+            claim["verdict"] or MISSING,
+            MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}",
+            interval,
+            with_error(*format_estimate(claim["mean_difference"], half_width(claim))),
+            "" if lesson_share is None else f"{100 * lesson_share:.1f}",
+        )
+
+
+def with_error(number: str, error: str) -> str:
+    """Write a number with its error, if there is one."""
+    return f"{number} ± {error}" if error else number
+
+
+def _percent(end: float) -> str:
+    """The end of an interval in percent: as many digits as tell it from 0 and from 100."""
+    for decimals in range(1, 8):
+        text = f"{100 * end:.{decimals}f}"
+        if end in (0, 1) or float(text) not in (0, 100):
+            break
+    return text

@@ -1,0 +1,167 @@
+"""The command show, and what run and merge print at their end: the tables of a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mc.cli import options
+from mc.cli.formats import escaped, markdown_table, print_frame, print_json
+from mc.cli.result_tables import (
+    MAX_CELLS,
+    ScenarioTable,
+    claim_texts,
+    introduction,
+    n_cells_left_out,
+    reproduced,
+    scenario_tables,
+    with_error,
+)
+from mc.cli.stderr import errors_as_messages, fail
+from mc.cli.stdout import print_lines, print_rich
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.store import Results
+
+
+def _table_names() -> list[str]:
+    """Return the tables of a results folder: the estimates, then the cells."""
+    from mc.store import TABLES
+
+    return sorted(TABLES, key=lambda name: name == "cells")
+
+
+def show(
+    folder: options.Folder,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"Every cell, not only the first {MAX_CELLS}.")
+    ] = False,
+    adjusted: Annotated[
+        bool,
+        typer.Option(
+            "--adjusted", help="Means adjusted for the traffic, too, where that narrows them down."
+        ),
+    ] = False,
+    form: options.Format = "table",
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            help="As json, csv or markdown: only this table, such as claims, every column of it.",
+            **options.one_of(_table_names, "NAME"),
+        ),
+    ] = None,
+) -> None:
+    """Print the tables of a finished run again.
+
+    As json all tables of FOLDER are printed, as csv the summary; --table names another.
+    """
+    if table is not None and form == "table":
+        fail("--table: needs --format json, csv or markdown: it has too many columns to look at", 2)
+    from mc import store
+
+    with errors_as_messages():
+        results = store.load(folder)
+        print_results(results, form, every=every, adjusted=adjusted, table=table)
+
+
+def print_results(
+    results: Results,
+    form: str,
+    *,
+    every: bool = False,
+    adjusted: bool = False,
+    table: str | None = None,
+) -> None:
+    """Print the tables of a finished run, see `show`; nothing if one of them cannot be read."""
+    if table is not None or form == "csv":
+        print_frame(_whole_table(results, table or "summary"), form)
+    elif form == "json":
+        print_json(_all_tables(results))
+    elif form == "markdown":
+        print_lines(_markdown_lines(results, every))
+    else:
+        from mc.cli.terminal_tables import result_blocks
+
+        print_rich(result_blocks(results, every, adjusted))
+
+
+# --- with every column ----------------------------------------------------------------------------
+
+
+def _all_tables(results: Results) -> dict[str, Any]:
+    about = ("title", "generator", "seed", "n_cells", "n_rows")
+    return (
+        {key: results.manifest[key] for key in about}
+        | {"results": str(results.folder)}
+        | {name: _whole_table(results, name).to_dicts() for name in _table_names()}
+    )
+
+
+def _whole_table(results: Results, name: str) -> pl.DataFrame:
+    """A table with all its columns; each line of a cell has the cell's value on every axis."""
+    from mc.store import axis_names
+
+    frame: pl.DataFrame = getattr(results, name)
+    if name == "cells" or "cell" not in frame.columns:
+        return frame
+    cells = results.cells.select("cell", "scenario", "policy", *axis_names(results.manifest))
+    joined = cells.join(frame, on="cell", how="inner", maintain_order="right")
+    return joined.select(*cells.columns, *(n for n in frame.columns if n not in cells.columns))
+
+
+# --- for a page -----------------------------------------------------------------------------------
+
+
+def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
+    """The same as on a terminal."""
+    from mc.model import METRICS
+
+    title, *lines = introduction(results)
+    yield f"**{escaped(title)}**"
+    for line in lines:
+        yield from ("", escaped(line))
+    for table in scenario_tables(results, every):
+        yield from ("", f"### {escaped(table.title)}", "")
+        heads = [METRICS[metric].heading for metric in table.metrics]
+        heads = [head.replace("-\n", "").replace("\n", " ") for head in heads]
+        yield from markdown_table(
+            ["policy", "max attempts", *heads], _markdown_rows(table), n_texts=1
+        )
+    n_more = n_cells_left_out(results)
+    if n_more and not every:
+        yield from ("", f"{n_more} more cells are in summary.parquet.")
+    if line := reproduced(results):
+        yield from ("", line)
+    if results.claims.height:
+        heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
+        heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []
+        rows = (
+            claim if claim.lesson_share else claim[:-1] for claim in claim_texts(results.claims)
+        )
+        yield ""
+        yield from markdown_table(heads, rows, n_texts=2)
+    yield from ("", f"Results: {escaped(str(results.folder))}")
+
+
+def _markdown_rows(table: ScenarioTable) -> Iterator[list[str]]:
+    """For each cell a row of means, and one of published figures with their percentiles."""
+    from mc.model.digits import format_estimate, half_width
+
+    for name, cell in table.cells.items():
+        estimates = [cell[metric] for metric in table.metrics]
+        means = [with_error(*format_estimate(e["mean"], half_width(e))) for e in estimates]
+        yield [f"{name}{cell['replications_text']}", str(cell["max_attempts"]), *means]
+        if any(e["published"] is not None for e in estimates):
+            yield ["published (percentile)", "", *map(_published, estimates)]
+
+
+def _published(estimate: Mapping[str, Any]) -> str:
+    if estimate["published"] is None:
+        return ""
+    percentile = estimate["published_percentile"]
+    return f"{estimate['published']:g}" + ("" if percentile is None else f" ({percentile:.1f} %)")

@@ -1,0 +1,107 @@
+"""All that is written to stderr: messages, errors with their exit code, progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import typer
+
+from mc.cli.readable import duration
+
+PROGRESS_SECONDS: Final = 5.0
+"""Between two lines of progress, where there is no terminal to draw a bar on."""
+
+
+def write_message(message: str) -> None:
+    """Write a message to stderr."""
+    typer.echo(message, err=True)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Write a message to stderr and end with an exit code."""
+    write_message(message)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def errors_as_messages() -> Iterator[None]:
+    """End with a message, not a traceback, on what the user can mend: exit code 2, or 1 for I/O."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}; once that is mended, the same command goes on", 1)
+    except ValueError as error:
+        if not isinstance(error, _errors_of_users()):
+            raise
+        fail(str(error), 2)
+
+
+def _errors_of_users() -> tuple[type[ValueError], ...]:
+    """Return the errors whose text is the message; imported once there is one."""
+    from mc.experiment import ExperimentError
+    from mc.store import FolderError
+
+    return ExperimentError, FolderError
+
+
+@contextmanager
+def compile_notice() -> Iterator[None]:
+    """Write a message when the kernel is compiled, which takes longer than all other imports."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        is_announced = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.is_announced:
+                is_kept = event.data["dispatcher"].stats.cache_path is not None
+                write_message(f"compiling the kernel{' (once)' if is_kept else ''}")
+            self.is_announced = True
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int], None]]:
+    """Show how many rows are done: a bar on a terminal, else a line every few seconds."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _progress_lines()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("rows", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _progress_lines() -> Callable[[int, int], None]:
+    started = last = time.monotonic()
+    n_at_first: int | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal last, n_at_first
+        now = time.monotonic()
+        if n_at_first is None:
+            n_at_first = done
+        if now - last < PROGRESS_SECONDS:
+            return
+        last = now
+        left = ""  # the speed is not known before anything is done
+        if done > n_at_first:
+            seconds = (now - started) * (total - done) / (done - n_at_first)
+            left = f", {duration(seconds)} left"
+        write_message(f"{done:,} of {total:,} rows{left}")
+
+    return show

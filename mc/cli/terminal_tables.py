@@ -1,0 +1,223 @@
+"""The tables of a finished run as a terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from mc.cli.result_tables import (
+    Estimates,
+    claim_texts,
+    introduction,
+    is_single,
+    n_cells_left_out,
+    reproduced,
+    scenario_tables,
+)
+from mc.model import METRICS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mc.store import Results
+
+FAR_OUT: Final = 0.05
+"""A published figure is pointed out if no more of the seeds lie as far on either side."""
+
+
+def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[RenderableType]:
+    """Yield all that is printed of a finished run, see `show`."""
+    single = is_single(results)
+    yield from introduction(results)
+    if adjusted and not single:
+        yield "Adjusted for the traffic of these replications, whose expectation is known, where"
+        yield "that narrows the interval (control variates)."
+    for title, cells, metrics in scenario_tables(results, every):
+        yield Text(f"\n{title}", "bold underline")
+        if single:
+            yield _value_table(cells, metrics)
+        else:
+            yield from _mean_lines(cells, metrics, adjusted)
+            if _lacks_an_interval(cells, metrics):
+                note = "No ±: 0 too often, or too skewed, for so few replications (see note)."
+                yield Text(note, "dim")
+    n_more = n_cells_left_out(results)
+    if n_more and not every:
+        command = f"retrystorm show {results.folder} --all"
+        yield f"\n{n_more} more cells: {command}, or read summary.parquet"
+    if single:
+        yield from filter(None, [reproduced(results)])
+    else:
+        yield from _far_out_lines(results)
+    if results.claims.height:
+        yield _claims_table(results.claims)
+        yield "Intervals of 95 % each; those that decide the verdicts hold together."
+        if results.claims["lesson_share"].count():
+            yield "Where every cell draws from a stream of its own, as in the lesson, a claim holds"
+            yield "in another share of seeds: it depends on how cells are coupled. The mean"
+            yield "difference does not."
+    yield _unbroken(f"Results: {results.folder}")
+
+
+def _unbroken(text: str, style: str = "") -> Text:
+    """A line that is neither wrapped nor cut off."""
+    return Text(text, style, no_wrap=True, overflow="ignore")
+
+
+def table_of(*heads: str) -> Table:
+    """Make an empty table: texts in the first column, numbers in the others."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(heads[0], overflow="fold")
+    for head in heads[1:]:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+# --- a single replication -------------------------------------------------------------------------
+
+
+def _value_table(cells: Estimates, metrics: Sequence[str]) -> Table:
+    """A line of values for each cell, in the lesson's layout.
+
+    Published figures are shown only where one differs.
+    """
+    from mc.model.digits import MISSING, to_fixed
+
+    table = table_of("policy", "max at-\ntempts", *(METRICS[metric].heading for metric in metrics))
+    for name, cell in cells.items():
+        values, published = (
+            [
+                none if e[key] is None else to_fixed(e[key], METRICS[e["metric"]].decimals)
+                for e in (cell[metric] for metric in metrics)
+            ]
+            for key, none in (("mean", MISSING), ("published", ""))
+        )
+        table.add_row(Text(name), str(cell["max_attempts"]), *values)
+        if any(p not in ("", v) for p, v in zip(published, values, strict=True)):
+            table.add_row("  published", "", *published)
+    return _fitted(table)
+
+
+def _fitted(table: Table) -> Table:
+    """Let the first column take what the others leave of the screen, but at least 8 characters."""
+    console = Console()
+    names = table.columns[0]
+    longest = max(cell_len(str(name)) for name in names.cells)
+    wide = console.options.update(max_width=10_000)
+    others = Measurement.get(console, wide, table).maximum - longest
+    names.width = max(8, min(longest, console.width - others))
+    table.width = others + names.width
+    return table
+
+
+# --- many replications ----------------------------------------------------------------------------
+
+
+def _lacks_an_interval(cells: Estimates, metrics: Sequence[str]) -> bool:
+    """Whether a mean that is shown has no interval."""
+    shown = (cell[metric] for cell in cells.values() for metric in metrics)
+    return any(e["mean"] is not None and e["ci_low"] is None for e in shown)
+
+
+def _mean_lines(cells: Estimates, metrics: Sequence[str], adjusted: bool) -> Iterator[Text]:
+    """Below the name of each cell a line of means, one of half-widths, and so on.
+
+    The name has a line of its own, so that seven columns of numbers fit 80 characters.
+    """
+    blocks = {
+        f"{name} (max_attempts {cell['max_attempts']}{cell['replications_text']})": _labelled(
+            [cell[metric] for metric in metrics], adjusted
+        )
+        for name, cell in cells.items()
+    }
+    heads = [("\n" + METRICS[metric].heading).split("\n")[-2:] for metric in metrics]
+    rows = [entries for lines in blocks.values() for entries in lines.values()]
+    widths = [max(map(len, (*head, *(row[i] for row in rows)))) for i, head in enumerate(heads)]
+
+    def line(label: str, entries: Sequence[str], style: str = "") -> Text:
+        columns = (f"{entry:>{width}}" for entry, width in zip(entries, widths, strict=True))
+        return _unbroken(f"  {label:<10}  " + "  ".join(columns), style)
+
+    for i in range(2):
+        yield line("", [head[i] for head in heads])
+    for title, lines in blocks.items():
+        yield Text(title, "bold")
+        for label, entries in lines.items():
+            yield line(label, entries, "" if label == "mean" else "dim")
+
+
+def _labelled(estimates: Sequence[Mapping[str, Any]], adjusted: bool) -> dict[str, list[str]]:
+    """The lines of a cell by label, with an entry for each estimate."""
+    from mc.model.digits import MISSING, format_estimate, half_width
+
+    means = [format_estimate(e["mean"], half_width(e)) for e in estimates]
+    lines = {"mean": [mean for mean, _ in means], "±": [error for _, error in means]}
+    if adjusted:
+        means = [
+            ("", "")
+            if e["adjusted_mean"] is None
+            else format_estimate(e["adjusted_mean"], half_width(e, "adjusted"))
+            for e in estimates
+        ]
+        lines |= {"adjusted": [mean for mean, _ in means], " ±": [error for _, error in means]}
+    if any(e["published"] is not None for e in estimates):
+        published = [(e["published"], e["published_percentile"]) for e in estimates]
+        lines["published"] = ["" if figure is None else f"{figure:g}" for figure, _ in published]
+        lines["percentile"] = [
+            "" if figure is None else MISSING if percentile is None else f"{percentile:.1f}"
+            for figure, percentile in published
+        ]
+    return lines
+
+
+def _far_out_lines(results: Results) -> Iterator[Text]:
+    """Yield the published figures that few seeds are like."""
+    import polars as pl
+
+    from mc.model.digits import percentile_text
+
+    n = results.summary["published"].count()
+    found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
+    if found.height == 0:
+        return
+    yield _unbroken(
+        f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds"
+    )
+    yield _unbroken(f"(about {FAR_OUT * n:.0f} would be by chance):")
+    names = results.cells.select("cell", "scenario", "policy")
+    joined = found.join(names, on="cell", how="left", maintain_order="left")
+    for cell, lines in joined.group_by("scenario", "policy", maintain_order=True):
+        yield _unbroken("  " + ", ".join(str(name) for name in cell if name != "default"))
+        for line in lines.iter_rows(named=True):
+            where = percentile_text(line["published_percentile"])
+            yield _unbroken(f"    {line['metric']} {line['published']:g} is {where}")
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+def _claims_table(claims: pl.DataFrame) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("claim", ratio=1, overflow="fold")
+    table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
+    table.add_column("difference\nleft - right", justify="right", no_wrap=True)
+    with_lesson = claims["lesson_share"].count() > 0
+    if with_lesson:
+        table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=not with_lesson)
+    for claim in claim_texts(claims):
+        table.add_row(
+            Text(claim.text),
+            f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
+            claim.difference.replace(" ± ", "\n± "),
+            *([claim.lesson_share] if with_lesson else []),
+            claim.verdict,
+        )
+    return table
