@@ -31,7 +31,7 @@ def one_of(known: Sequence[str]) -> Any:
 
     def parse(text: str) -> str:
         if text not in known:
-            from mc.experiment.words import hint, quote
+            from mc.experiment.messages import hint, quote
 
             raise typer.BadParameter(
                 f"must be one of {', '.join(known)}, got {quote(text)}{hint(text, known)}"

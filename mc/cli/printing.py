@@ -303,7 +303,7 @@ def _unbroken(text: str, style: str = "") -> Text:
 
 def _named(cells: Sequence[dict[str, Any]], manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Cells by policy and place on the grid, with six digits if these tell them apart."""
-    from mc.experiment.words import value_text
+    from mc.experiment.messages import value_text
 
     for plain in (value_text, _exact):
         named = {_name(cell, manifest, plain): cell for cell in cells}

@@ -170,7 +170,7 @@ def _product(
 
 
 def _values(values: list[Any]) -> str:
-    from mc.experiment.words import values_text
+    from mc.experiment.messages import values_text
 
     return values_text(values)
 
@@ -178,7 +178,7 @@ def _values(values: list[Any]) -> str:
 def _design(design: Mapping[str, Any] | None) -> str:
     if design is None:
         return ""
-    from mc.experiment.words import value_text
+    from mc.experiment.messages import value_text
 
     ranges = (
         f"{r['name']} {value_text(r['from'])} to {value_text(r['to'])}"

@@ -14,7 +14,7 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
-from mc.experiment.words import cell_place
+from mc.experiment.messages import cell_label
 from mc.runner.cluster import Cluster, work_on
 from mc.runner.making import Recipe, make_shards
 from mc.runner.stock import Ranges, Stock, as_tasks, n_rows, take_stock
@@ -160,7 +160,7 @@ def _named(experiment: Experiment, numbers: Collection[int]) -> str:
     """Name some cells, or the first of many."""
     wanted = set(numbers)
     chosen = [point for point in experiment.points if point.cell in wanted]
-    names = [cell_place(point.scenario, point.policy, point.at) for point in chosen[:N_NAMED]]
+    names = [cell_label(point.scenario, point.policy, point.at) for point in chosen[:N_NAMED]]
     more = len(chosen) - len(names)
     return "; ".join(names) + (f"; and {more:,} more" if more else "")
 
