@@ -65,8 +65,14 @@ class Bounds(Table):
 
 
 def _split(kind: Kind, values: object) -> list[object]:
-    """Tell a list of values from one value, which may be a list itself."""
-    return values if isinstance(values, list) and values and not kind.accepts(values) else [values]
+    """Tell a list of values from one value, which may be a list itself: of tries.
+
+    Where a number is a value as well, a list of numbers is several of them, and one value for each
+    layer is a list in the list.
+    """
+    if isinstance(values, list) and values and (kind.number or not kind.accepts(values)):
+        return values
+    return [values]
 
 
 def _condition_key(name: str) -> Any:

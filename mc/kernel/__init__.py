@@ -33,10 +33,10 @@ from mc.kernel.layout import (
     BY_TABLE,
     CALLS_OF_LAYER,
     CHAIN_BUDGET,
+    CHAIN_KIND,
     DECORRELATED,
     DONE,
     GROW,
-    KIND,
     LAYER_BUDGETS,
     LAYER_DEADLINES,
     N_COUNTERS,
@@ -55,7 +55,7 @@ from mc.kernel.layout import (
     ROUND_RETRIES,
     UNDEFINED,
     CellTables,
-    Kind,
+    ChainKind,
     Wheel,
     empty_memory,
     empty_traffic,
@@ -86,7 +86,7 @@ __all__ = [
     "ROUND_RETRIES",
     "UNDEFINED",
     "CellTables",
-    "Kind",
+    "ChainKind",
     "loop_of",
     "prepare",
     "simulate_lesson",
@@ -164,7 +164,7 @@ def simulate_lesson(
     )
 
 
-def prepare(generator: str = "philox", kinds: Collection[Kind] = (Kind(),)) -> None:
+def prepare(generator: str = "philox", kinds: Collection[ChainKind] = (ChainKind(),)) -> None:
     """Compile what simulating cells of these kinds takes, or load it, by simulating nothing.
 
     To be called before threads start: they would wait for each other, deaf to an interrupt.
@@ -192,7 +192,7 @@ class Parts(NamedTuple):
     budgets: int
 
 
-def loop_of(kind: Kind, *, recorded: bool = False) -> Parts | None:
+def loop_of(kind: ChainKind, *, recorded: bool = False) -> Parts | None:
     """Which loop a cell goes through: None for the fast one, or the parts of the general one."""
     parts = Parts(kind.jitter, kind.deadlines != NO_DEADLINE, kind.budgets)
     is_table = parts == Parts(BY_TABLE, deadlines=False, budgets=CHAIN_BUDGET)
@@ -202,8 +202,8 @@ def loop_of(kind: Kind, *, recorded: bool = False) -> Parts | None:
 def _by_loop(tables: CellTables, *, recorded: bool) -> dict[Parts | None, list[int]]:
     """The cells that go through each loop."""
     cells: dict[Parts | None, list[int]] = {}
-    for c, kind in enumerate(tables.scalars[:, KIND].tolist()):
-        cells.setdefault(loop_of(Kind(*kind), recorded=recorded), []).append(c)
+    for c, kind in enumerate(tables.scalars[:, CHAIN_KIND].tolist()):
+        cells.setdefault(loop_of(ChainKind(*kind), recorded=recorded), []).append(c)
     return cells
 
 

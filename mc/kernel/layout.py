@@ -83,8 +83,8 @@ C_DEADLINES: Final = 10
 C_BUDGETS: Final = 11
 N_SCALARS: Final = 12
 
-KIND: Final = slice(C_LAYERS, N_SCALARS)
-"""Columns that are a `Kind`."""
+CHAIN_KIND: Final = slice(C_LAYERS, N_SCALARS)
+"""Columns that are a `ChainKind`."""
 
 BY_TABLE: Final = 0
 DECORRELATED: Final = 1
@@ -101,8 +101,8 @@ LAYER_BUDGETS: Final = 1
 """Values of C_BUDGETS."""
 
 
-class Kind(NamedTuple):
-    """What decides on the loop that a cell goes through.
+class ChainKind(NamedTuple):
+    """What a cell's chain has, and so which loop it goes through.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class CellTables(NamedTuple):
         Of each cell: its profile, its kind of waits, max_attempts, row of `limits`, mask of the
         index into `limits` (0 without a budget, so that its one large entry is read), threshold,
         row of `makers`, first wait of its layers (0: by the jitter; read where no table says it),
-        and its `Kind`.
+        and its `ChainKind`.
     capacities : ndarray of int32, shape (P, T)
         Calls served in each round.
     failures : ndarray, shape (P, T)
@@ -208,10 +208,10 @@ class CellTables(NamedTuple):
     wheel_size: int
 
 
-def smallest_tables(number: type, kinds: Collection[Kind]) -> CellTables:
+def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
     """A cell of each kind, without traffic; `number` is the type of their rates and waits."""
     scalars = np.zeros((len(kinds), N_SCALARS), np.int64)
-    scalars[:, KIND] = list(kinds)
+    scalars[:, CHAIN_KIND] = list(kinds)
     return CellTables(
         n_rounds=1,
         thresholds=np.empty(0, np.uint64),

@@ -9,6 +9,8 @@ what a cell does not use. Under `philox` its rows are those of the fast loop, bi
 
 from __future__ import annotations
 
+import numpy as np
+
 from mc.kernel.budgets import allows, begins, start_budgets
 from mc.kernel.cache import compiled
 from mc.kernel.chain import count_layers, digit_of, out_of_time, retry_of, start_clocks

@@ -12,7 +12,10 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from mc.model.cell import Cell
 
 TICKS: Final = 2**32
 """Ticks in a round, and values that a drawn word can have."""
@@ -80,9 +83,9 @@ class Schedule(NamedTuple):
     longest: int
 
 
-def schedule(layers: Sequence[Layer]) -> Schedule:
-    """Work out the waits of a chain."""
-    return Schedule(tuple(map(_waits, layers)), longest_life(layers))
+def schedule(cell: Cell) -> Schedule:
+    """The waits of each layer of a cell, and how long they let a request live."""
+    return Schedule(tuple(map(_waits, cell.layers)), longest_life(cell.layers))
 
 
 def longest_life(layers: Sequence[Layer]) -> int:
@@ -127,7 +130,7 @@ def _longest_waits(backoff: Backoff, n: int) -> int:
     return total
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def spans(backoff: Backoff, n: int) -> tuple[tuple[int, int], ...]:
     """Between which bounds the delays after the first n attempts of a layer's call lie.
 
