@@ -134,9 +134,12 @@ def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
     ValueError
         A row is not that of a cell.
     """
+    names = [name for name in PARAMETERS if name in table.columns]
+    # a table older than a parameter has cells with its default, or with flattened layers
+    older: dict[str, Any] = {} if "chain" in names else {"chain": "flattened"}
     cells = {}
-    for row in table.select("cell", *PARAMETERS).iter_rows(named=True):
+    for row in table.select("cell", *names).iter_rows(named=True):
         number = row.pop("cell")
         values = {name: PARAMETERS[name].kind.from_column(value) for name, value in row.items()}
-        cells[number] = Cell(**values)
+        cells[number] = Cell(**values, **older)
     return cells

@@ -32,7 +32,7 @@ from mc.experiment.validation import (
     outcome,
     with_keys,
 )
-from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts
+from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts, lesson_conflicts
 
 Progress = Callable[[int, int], None]
 """Called with the number of cells done and that of all."""
@@ -229,7 +229,8 @@ def make_cells(
             if met:
                 numbers.append(f"exclude {met[0]}")
                 continue
-        for conflict in (*conflicts(parameters), *_lesson_conflicts(parameters, generator)):
+        of_lesson = lesson_conflicts(parameters) if generator == "lesson" else ()
+        for conflict in (*conflicts(parameters), *of_lesson):
             rule = conflict.partition(", got ")[0]  # the number differs from cell to cell
             conflict_at.setdefault(rule, (cell_label(scenario, policy, at), conflict))
             n_conflicts[rule] += 1
@@ -247,10 +248,3 @@ def make_cells(
         if axes.n_cells and not cells.points:
             yield "no cell remains: the [[exclude]] tables leave out all of them"
     return cells
-
-
-def _lesson_conflicts(parameters: Mapping[str, Any], generator: Generator) -> list[str]:
-    if generator != "lesson" or not parameters["fault_rounds"] or not parameters["failure_rate"]:
-        return []
-    rule = 'failure_rate must be 0 in a cell with a fault window for generator "lesson"'
-    return [f"{rule}, got {parameters['failure_rate']}"]

@@ -218,9 +218,9 @@ def _simulate_rounds(
 ) -> tuple[int, int]:
     from mc.kernel.budgets import empty_budgets
     from mc.kernel.chain import empty_deadlines
+    from mc.kernel.delays import empty_waits
     from mc.kernel.generators import philox_draws
     from mc.kernel.rounds import simulate_rounds
-    from mc.kernel.waits import empty_waits
 
     draws, waits = philox_draws(tables, seed), empty_waits(tables, parts.jitter)
     deadlines = empty_deadlines(tables) if parts.deadlines else None

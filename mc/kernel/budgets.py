@@ -47,6 +47,10 @@ def empty_budgets(tables: CellTables) -> LayerBudgets:
     return LayerBudgets(*np.zeros((3, n_layers), np.int64))
 
 
+def has_budget(budgets, tables, c):
+    """Whether a cell has a budget at all."""
+
+
 def start_budgets(budgets):
     """Begin a cell."""
 
@@ -57,6 +61,11 @@ def begins(budgets, tables, c, entry):
 
 def allows(budgets, tables, c, i, row):
     """Whether layer i may retry."""
+
+
+@form_for(None, has_budget)
+def _(budgets, tables, c):
+    return tables.scalars[c, C_LIMIT_MASK] != 0
 
 
 @form_for(None, start_budgets)
@@ -73,6 +82,11 @@ def _(budgets, tables, c, entry):
 def _(budgets, tables, c, i, row):
     limits = tables.limits[tables.scalars[c, C_LIMITS]]
     return row[RETRIES] <= limits[row[PRIMARY] & tables.scalars[c, C_LIMIT_MASK]]
+
+
+@form_for(LayerBudgets, has_budget)
+def _(budgets, tables, c):
+    return True
 
 
 @form_for(LayerBudgets, start_budgets)

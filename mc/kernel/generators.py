@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, form_for
+from mc.kernel.delays import wait_by_word
 from mc.kernel.draws import U, draw_arrivals, jitter_word, service_word
 from mc.kernel.layout import CellTables, Stream
-from mc.kernel.waits import wait_by_word
 
 
 def start_replication(draws, tables, index):

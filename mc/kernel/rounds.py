@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mc.kernel.budgets import allows, begins, start_budgets
+from mc.kernel.budgets import allows, begins, has_budget, start_budgets
 from mc.kernel.cache import compiled
 from mc.kernel.chain import count_layers, digit_of, out_of_time, retry_of, start_clocks
 from mc.kernel.generators import arrivals, fails, start_cell, start_replication, wait
@@ -171,6 +171,10 @@ def replicate(draws, waits, deadlines, budgets, tables, c, wheel, row, record):
     if not has_after:
         row[SECOND_PEAK] = UNDEFINED
         row[DRAIN] = UNDEFINED
+    if deadlines is None:
+        row[EXPIRED] = UNDEFINED
+    if not has_budget(budgets, tables, c):
+        row[DENIED] = UNDEFINED
     return DONE
 
 

@@ -33,6 +33,7 @@ from mc.model.metrics import (
     RECOVERY,
     Metric,
     PerCell,
+    counters_of,
     metrics_of,
 )
 from mc.model.parameters import Kind, Parameter
@@ -62,6 +63,7 @@ __all__ = [
     "arrival_thresholds",
     "chain_kind",
     "conflicts",
+    "counters_of",
     "lesson_conflicts",
     "metrics_of",
     "parse_parameter",

@@ -196,7 +196,14 @@ class Cell:
     @functools.cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layers that decide, the outermost first: a single one where they are flattened."""
-        return layers_of(self.parameters)
+        return _layers(
+            self.tries,
+            self.chain,
+            self.deadline,
+            self.budget,
+            (self.backoff_base, self.backoff_factor, self.backoff_cap),
+            (self.jitter, self.jitter_share, self.first_wait),
+        )
 
     @functools.cached_property
     def longest_wait(self) -> int:
@@ -267,27 +274,24 @@ def _parse(name: str, value: object) -> Any:
 _parse_remembered = functools.lru_cache(maxsize=4096, typed=True)(_parse)
 
 
-def _backoffs(parameters: Mapping[str, Any]) -> list[Backoff]:
-    n = 1 if parameters["chain"] == "flattened" else len(parameters["tries"])
-    alike = [parameters[name] for name in ("jitter", "jitter_share", "first_wait")]
-    return [
-        Backoff(base, factor, cap, *alike)
-        for base, factor, cap in zip(
-            *(_each(parameters[name], n) for name in _PER_LAYER[:3]), strict=True
-        )
-    ]
-
-
-def layers_of(parameters: Mapping[str, Any]) -> tuple[Layer, ...]:
-    """The layers that decide, of parameters that have no `conflicts`."""
-    tries, backoffs = parameters["tries"], _backoffs(parameters)
-    if parameters["chain"] == "flattened":
+@functools.lru_cache(maxsize=4096)
+def _layers(
+    tries: tuple[int, ...],
+    chain: str,
+    deadline: Any,
+    budget: Any,
+    of_each: tuple[Any, ...],
+    alike: tuple[Any, ...],
+) -> tuple[Layer, ...]:
+    if chain == "flattened":
         tries = (math.prod(tries),)
-    deadline = parameters["deadline"]
+    n = len(tries)
     if not isinstance(deadline, tuple):  # the request's
-        deadline = (deadline, *[None] * (len(tries) - 1))
-    budgets = _each(parameters["budget"], len(tries))
-    return tuple(map(Layer, tries, backoffs, deadline, budgets))
+        deadline = (deadline, *[None] * (n - 1))
+    backoffs = (
+        Backoff(*values, *alike) for values in zip(*(_each(x, n) for x in of_each), strict=True)
+    )
+    return tuple(map(Layer, tries, backoffs, deadline, _each(budget, n)))
 
 
 def _each(value: Any, n: int) -> tuple[Any, ...]:

@@ -166,7 +166,8 @@ def chain_kind(cell: Cell) -> ChainKind:
         deadlines = kernel.LAYER_DEADLINES
     elif layers[0].deadline is not None:
         deadlines = kernel.REQUEST_DEADLINE
-    is_layers = cell.budget_scope == "layer" and len(layers) > 1 and cell.budget is not None
+    has_budget = any(layer.budget is not None for layer in layers)
+    is_layers = has_budget and cell.budget_scope == "layer" and len(layers) > 1
     return kernel.ChainKind(
         layers=len(layers),
         jitter=jitters.get(cell.jitter, kernel.BY_TABLE),

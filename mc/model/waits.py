@@ -9,7 +9,6 @@ from __future__ import annotations
 import decimal
 import functools
 import math
-from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -88,7 +87,8 @@ def schedule(cell: Cell) -> Schedule:
     return Schedule(tuple(map(_waits, cell.layers)), longest_life(cell.layers))
 
 
-def longest_life(layers: Sequence[Layer]) -> int:
+@functools.lru_cache(maxsize=4096)
+def longest_life(layers: tuple[Layer, ...]) -> int:
     """Most rounds between the first attempt of a request and its last.
 
     Each attempt of a layer can take as long as the layers inside take for it, and no attempt
@@ -102,7 +102,7 @@ def longest_life(layers: Sequence[Layer]) -> int:
     return longest
 
 
-def longest_wait(layers: Sequence[Layer]) -> int:
+def longest_wait(layers: tuple[Layer, ...]) -> int:
     """Most rounds between an attempt and the retry that follows it; 0 without retries."""
     return max((wait.longest for layer in layers for wait in _waits(layer)), default=0)
 

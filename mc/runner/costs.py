@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 
 from mc import kernel
-from mc.model import COUNTERS, METRICS
-from mc.runner.simulation import Block, Task, rows_of, simulate_block
+from mc.runner.simulation import Task, rows_of, simulate_block
 from mc.statistics import stacks
+from mc.statistics.rows import metrics_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,12 +87,16 @@ class Sample:
     ----------
     row_seconds : float
         Time of the kernel for a row, on one core of this machine.
-    spread : ndarray of float64, shape (K, len(METRICS))
-        Standard deviation of each of `METRICS`, in the whole numbers that are stored.
+    spread : ndarray of float64, shape (K, metrics)
+        Standard deviation of each metric of the experiment, in the whole numbers that are stored;
+        the counters come first.
+    n_counters : int
+        How many of them are counters.
     """
 
     row_seconds: float
     spread: NDArray[np.float64]
+    n_counters: int
 
     @property
     def row_bytes(self) -> float:
@@ -103,7 +107,7 @@ class Sample:
         As many bits for a counter as a rounded normal distribution of its spread has entropy:
         log2(sd sqrt(2 pi e)). Delta coding and zstd come to about that.
         """
-        counters = self.spread[:, : len(COUNTERS)]
+        counters = self.spread[:, : self.n_counters]
         bits = np.log2(1 + counters * math.sqrt(2 * math.pi * math.e))
         return float(bits.sum(axis=1).mean() / 8)
 
@@ -122,7 +126,7 @@ class Sample:
         return float(np.maximum(1.0, distinct).sum(axis=1).mean())
 
 
-NO_SAMPLE: Final = Sample(0.0, np.zeros((1, len(METRICS))))
+NO_SAMPLE: Final = Sample(0.0, np.zeros((1, 0)), 0)
 """Where nothing is missing."""
 
 
@@ -160,7 +164,6 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     -------
     Sample
     """
-    draws = storage.draws
     shared = {number: len(block.ids) for block in storage.blocks(numbers) for number in block.ids}
     places = [int((k + 0.5) * _GOLDEN % 1.0 * len(numbers)) for k in range(SAMPLE_CELLS)]
     chosen = list(dict.fromkeys(numbers[place] for place in places))
@@ -180,17 +183,18 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
         measured += took
         expected += m * (drawn + own)
         seconds.append(own + drawn / shared[number])
-        rows.append(rows_of(Task((number,), 0, m), counters, draws))
+        rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, storage.draws))
         if time.perf_counter() > deadline:
             break
     speed = measured / expected
-    return Sample(float(np.mean(seconds)) * speed, _spread(storage, pl.concat(rows)))
+    spread = _spread(storage, pl.concat(rows))
+    return Sample(float(np.mean(seconds)) * speed, spread, len(storage.counters))
 
 
 def _simulate(storage: Storage, number: int, n: int) -> tuple[NDArray[np.int64], float]:
     """Counters of the first replications of a cell alone, and the time of the kernel."""
     draws = storage.draws
-    block = Block((number,), (storage.parameters[number],), draws.generator)
+    (block,) = storage.blocks([number])
     _ = block.tables
     started = time.thread_time()
     counters = simulate_block(block, draws.indices(0, n), draws.seed)
@@ -198,10 +202,10 @@ def _simulate(storage: Storage, number: int, n: int) -> tuple[NDArray[np.int64],
 
 
 def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
-    """Standard deviation of each of `METRICS` in each cell, in whole numbers."""
+    """Standard deviation of each metric in each cell, in whole numbers."""
     found = []
     for stack in stacks(rows, storage.lines(rows["cell"].unique())):
-        taken = [stack.numbers(metric) for metric in METRICS.values()]
+        taken = [stack.numbers(metric) for metric in metrics_in(stack.rows)]
         masked = [np.ma.masked_array(t.numbers, ~t.known) for t in taken]
         found.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
     return np.concatenate(found)
