@@ -76,7 +76,7 @@ def wait_by_word(waits, word, tables, c, i, retry):
 @form_for(None, wait_by_word)
 def _(waits, word, tables, c, i, retry):
     b, n = tables.scalars[c, C_WAITS], (retry & ATTEMPT_MASK) - 1
-    return max(1, wait_of(word, tables.widths[b, n], tables.offsets[b, n]))
+    return wait_of(word, tables.widths[b, n], tables.offsets[b, n])
 
 
 @form_for(Decorrelated, wait_by_word)
