@@ -139,10 +139,6 @@ def _cases() -> dict[str, Case]:
     faults = {"outage": OUTAGE, "degradation": DEGRADATION}
     three = {name: replace(cell, tries=(3, 3, 3)) for name, cell in faults.items()}
     one = {name: replace(cell, tries=(27,)) for name, cell in faults.items()}
-    busy = Cell(
-        arrivals_per_second=2000, capacity=60, fault_capacity=60, fault_rounds=800, tries=(4,),
-        jitter="none", backoff_base=1, backoff_cap=1, failure_rate=0.3,
-    )  # fmt: skip
     return {
         "nested, outage": Case(
             three["outage"], (19.599, 0.084), (5888.7, 9.5), (49.04, 0.27), (32.94, 0.23),
@@ -220,3 +216,215 @@ def test_chains_have_the_means_of_another_program(name: str) -> None:
 def test_chains_have_the_means_of_another_program_in_many_replications(name: str) -> None:
     (rows,) = rows_of(CASES[name].cell, replications=10_000, seed=20260803)
     assert_same_means(CASES[name], rows)
+
+
+# Sums that need no simulation ---------------------------------------------------------------------
+
+
+def rounds_of_attempts(tries: tuple[int, ...]) -> list[NDArray[np.float64]]:
+    """How likely each attempt of a request runs so many rounds after the first, if all fail.
+
+    Of nested layers with full jitter, base 2, factor 2, cap 32: after a layer's attempt d a retry
+    waits 1 .. min(32, 2 * 2**d) rounds, each as likely. Attempts by their number in mixed radix.
+    """
+    after = [np.array([1.0])]
+    for n in range(1, math.prod(tries)):
+        # the layer that makes attempt n is the one whose digit is raised: the innermost that is
+        # not back at 0
+        inside, digit = n, 0
+        for of_layer in reversed(tries):
+            inside, digit = divmod(inside, of_layer)
+            if digit > 0:
+                break
+        longest = min(32, 2 * 2 ** (digit - 1))
+        wait = np.concatenate([[0.0], np.full(longest, 1 / longest)])
+        after.append(np.convolve(after[-1], wait))
+    return after
+
+
+@pytest.mark.parametrize(
+    ("tries", "rate", "dropped", "longest"),
+    [((3, 3), 8.08, 81.7, 24), ((3, 3, 3), 19.56, 46.7, 78)],
+)
+def test_an_outage_of_nested_layers_is_a_renewal_sum(
+    tries: tuple[int, ...], rate: float, dropped: float, longest: int
+) -> None:
+    # Nothing is served, so requests do not interact: of those that arrive in round s of 100, an
+    # attempt counts if it runs before the end. A fresh seed misses a mean by 4.5 standard errors
+    # once in 150,000.
+    per_round, n_rounds = 0.9722, 100
+    after = rounds_of_attempts(tries)
+    runs = [[p[: n_rounds - s].sum() for p in after] for s in range(n_rounds)]
+    exact = {
+        "calls": per_round * np.sum(runs),
+        "dropped": per_round * sum(of_request[-1] for of_request in runs),
+        "calls_1": per_round * np.sum([run[:: len(after) // tries[0]] for run in runs]),
+    }
+    assert exact["calls"] / n_rounds == pytest.approx(rate, abs=0.01)
+    assert exact["dropped"] == pytest.approx(dropped, abs=0.05)
+    cell = Cell(
+        rounds=n_rounds, fault_start=0, fault_rounds=n_rounds, capacity=0, tries=tries
+    )  # fmt: skip
+    assert cell.longest_wait == len(after[-1]) - 1 == longest
+    (rows,) = rows_of(cell, replications=4000)
+    for name, mean in exact.items():
+        values = rows[name].to_numpy()
+        error = values.std(ddof=1) / math.sqrt(len(values))
+        assert abs(values.mean() - mean) <= 4.5 * error, name
+
+
+def test_an_outage_without_end_takes_every_attempt_of_every_layer() -> None:
+    # few requests, in replications that end with all of them decided; no wait reaches its cap
+    cell = Cell(
+        rounds=4000, arrivals_per_second=0.05, capacity=0, tries=(2, 3, 4), backoff_cap=1000
+    )  # fmt: skip
+    for jitter in ("full", "none", "decorrelated", "polly"):
+        (rows,) = rows_of(replace(cell, jitter=jitter), replications=200)
+        decided = rows.filter(pl.col("in_flight") == 0, pl.col("requests") > 0)
+        assert len(decided) > 100
+        for name, factor in {"calls": 24, "calls_2": 6, "calls_1": 2, "dropped": 1}.items():
+            assert decided[name].equals(factor * decided["requests"], check_names=False), name
+
+
+# Laws ---------------------------------------------------------------------------------------------
+
+
+def test_a_layer_that_never_retries_changes_nothing() -> None:
+    for world in random_worlds(53, 60):
+        cell = replace(cell_of(world), chain="nested", budget_scope="chain", deadline=20)
+        for name in ("backoff_base", "backoff_factor", "backoff_cap", "budget"):
+            value = getattr(cell, name)
+            cell = replace(cell, **{name: value[0] if isinstance(value, tuple) else value})
+        outside, inside, alone = (replace(cell, tries=t) for t in [(3, 1), (1, 3), (3,)])
+        first, second, third = rows_of(outside, inside, alone, replications=4)
+        # calls_1 is that of the outer layer, which makes all calls or none of the retries
+        same = first.drop("calls_1"), second.drop("calls_1"), third.drop("calls_1")
+        assert_frame_equal(same[0], same[1])
+        assert_frame_equal(same[0], same[2])
+
+
+def test_it_matters_which_layer_tries_more_often() -> None:
+    two_three, three_two = (replace(OUTAGE, tries=tries) for tries in [(2, 3), (3, 2)])
+    first, second = rows_of(two_three, three_two)
+    assert (first["calls"] != second["calls"]).any()
+    flat = [replace(cell, chain="flattened") for cell in (two_three, three_two)]
+    assert_frame_equal(*rows_of(*flat))
+
+
+def test_one_layer_is_the_same_nested_and_flattened() -> None:
+    for world in random_worlds(54, 120):
+        if len(world.tries) == 1:
+            nested = cell_of(replace(world, chain="flattened"))
+            rows = rows_of(nested, replace(nested, chain="nested"), replications=3)
+            assert_frame_equal(*rows)
+
+
+@pytest.mark.parametrize("deadline", [10**6, (10**6, 10**6, 10**6)])
+@pytest.mark.parametrize("budget", [None, 0.3])
+def test_a_deadline_that_never_binds_changes_nothing(deadline: Any, budget: float | None) -> None:
+    cell = replace(OUTAGE, tries=(3, 3, 3), budget=budget, failure_rate=0.01)
+    for jitter in ("full", "decorrelated"):
+        free = replace(cell, jitter=jitter)
+        got, expected = rows_of(replace(free, deadline=deadline), free)
+        assert got["expired"].sum() == 0
+        assert_frame_equal(got.drop("expired"), expected.drop("expired"))
+
+
+def test_a_deadline_of_0_makes_retries_impossible() -> None:
+    cell = replace(OUTAGE, tries=(3, 3), deadline=0)
+    (rows,) = rows_of(cell)
+    assert rows["retries"].sum() == 0
+    assert rows["expired"].equals(rows["dropped"], check_names=False)
+    assert rows["dropped"].min() > 50
+
+
+def test_no_request_succeeds_after_its_deadline() -> None:
+    for deadline in (1, 7, 30):
+        cell = replace(DEGRADATION, tries=(3, 3, 3), deadline=deadline)
+        (rows,) = rows_of(cell)
+        assert rows["wait_max"].max() == deadline
+
+
+def test_a_budget_of_each_layer_holds_in_each_layer() -> None:
+    cell = replace(OUTAGE, tries=(3, 3), budget=(0.1, 0.5), budget_scope="layer", fault_rounds=800)
+    (rows,) = rows_of(cell)
+    of_outer, of_inner = rows["calls_1"] - rows["requests"], rows["calls"] - rows["calls_1"]
+    # one more may run than the ratio allows, and as many as wait when it is reached: few
+    assert (of_outer <= 0.1 * rows["requests"] + 40).all()
+    assert (of_inner <= 0.5 * rows["calls_1"] + 40).all()
+    assert (rows["denied"] > 100).all()
+
+
+# How long a request can live ----------------------------------------------------------------------
+
+
+def test_the_longest_wait_is_that_of_a_request_that_always_fails() -> None:
+    for world in random_worlds(55, 400):
+        waits = dict.fromkeys(("backoff_base", "backoff_cap"), 0.0) | {
+            name: getattr(world, name) for name in ("backoff_base", "backoff_cap")
+        }
+        fixed = replace(
+            world, rounds=5000, jitter="none", capacity=0, fault_rounds=0, budget=None, **waits
+        )
+        cell = cell_of(fixed)
+        if cell.longest_wait >= 5000 or isinstance(fixed.deadline, tuple):
+            continue  # layers with deadlines of their own can give up before the last attempt
+        draws = philox_world(1, 1)
+        script = Draws(
+            arrivals=lambda t, _: int(t == 0),
+            fails=draws.fails,
+            delay=draws.delay,
+            client=draws.client,
+            throttled=draws.throttled,
+        )
+        calls = Replication(fixed, script).run().calls_in
+        last = max(t for t, n in enumerate(calls) if n)
+        if fixed.deadline is None:
+            assert last == cell.longest_wait
+        else:
+            assert last <= cell.longest_wait <= fixed.deadline
+
+
+def test_no_wait_is_longer_than_the_longest() -> None:
+    for world in random_worlds(56, 300):
+        cell = cell_of(replace(world, fault_rounds=30, fault_start=0, threshold=0))
+        (rows,) = rows_of(cell, replications=3)
+        assert rows["wait_max"].max() <= cell.longest_wait
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),  # offset, width, longest after each attempt of each layer; life
+    [
+        ({"tries": (3,)}, ([[(0, 2, 2), (0, 4, 4)]], 6)),
+        ({"tries": (2, 3)}, ([[(0, 2, 2)], [(0, 2, 2), (0, 4, 4)]], 14)),
+        ({"tries": (2, 3), "chain": "flattened"}, ([[(0, 2**n, 2**n) for n in range(1, 6)]], 62)),
+        ({"tries": (2, 3), "deadline": 9}, ([[(0, 2, 2)], [(0, 2, 2), (0, 4, 4)]], 9)),
+        ({"tries": (2, 3), "deadline": (None, 5)}, ([[(0, 2, 2)], [(0, 2, 2), (0, 4, 4)]], 12)),
+        (
+            {"tries": (3, 2), "backoff_base": (10, 1), "backoff_factor": (3, 1)},
+            ([[(0, 10, 10), (0, 30, 30)], [(0, 1, 1)]], 43),
+        ),
+        ({"tries": (3,), "jitter": "equal"}, ([[(1, 1, 2), (2, 2, 4)]], 6)),
+        ({"tries": (3,), "jitter": "none", "backoff_base": 2.5}, ([[(2.5, 0, 3), (5, 0, 5)]], 8)),
+        (
+            {"tries": (3,), "jitter": "plus_minus", "jitter_share": 0.5},
+            ([[(1, 2, 3), (2, 4, 6)]], 9),
+        ),
+        ({"tries": (3,), "jitter": "decorrelated"}, ([[(2, 4, 6), (2, 16, 18)]], 24)),
+        ({"tries": (3,), "first_wait": 0}, ([[(0, 0, 1), (0, 4, 4)]], 5)),
+        ({"tries": (1, 1)}, ([[], []], 0)),
+    ],
+)
+def test_the_schedule_of_a_chain(
+    parameters: dict[str, Any], expected: tuple[list[list[tuple[float, float, int]]], int]
+) -> None:
+    cap = {"backoff_cap": 1000}
+    got = schedule(Cell(**parameters, **cap))
+    assert ([list(layer) for layer in got.layers], got.longest) == expected
+
+
+def test_the_waits_of_polly_never_add_up_to_more_than_its_curve() -> None:
+    # 4 retries end at most at 10 * 2**4 * tanh(4) / 1.4 = 114.2 rounds, each rounded up once
+    cell = Cell(tries=(5,), jitter="polly", backoff_base=10, backoff_cap=1000)
+    assert schedule(cell).longest == 118
+    assert sum(wait.longest for wait in schedule(cell).layers[0]) > 118

@@ -6,11 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import mc
-from mc.model import METRICS, PARAMETERS, Cell
 from oracle_cells import Section, random_world
 from oracle_draws import philox_world
 from oracle_world import World, simulate
+
+import mc
+from mc.model import METRICS, PARAMETERS, Cell
 
 Row = dict[str, int | None]
 
