@@ -24,7 +24,7 @@ from mc.model import (
     RATIOS,
     Cell,
     arrival_thresholds,
-    check_parameter,
+    parse_parameter,
     tables,
     traffic_key,
 )
@@ -170,8 +170,10 @@ def test_what_is_no_finite_number_is_refused(name: str, value: Any) -> None:
 
 
 def test_the_truth_values_of_numpy_are_no_numbers_either() -> None:
-    got = check_parameter("capacity", np.True_)
-    expected = (None, f"capacity must be {COUNT}, got {np.True_!r}")
+    with pytest.raises(ValueError, match="capacity") as caught:
+        parse_parameter("capacity", np.True_)
+    got = str(caught.value)
+    expected = f"capacity must be {COUNT}, got {np.True_!r}"
     assert got == expected
 
 

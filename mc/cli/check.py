@@ -40,7 +40,7 @@ def check(
 
 
 def _facts(experiment: Experiment) -> Facts:
-    from mc.experiment.words import values_text
+    from mc.experiment.messages import values_text
 
     source = experiment.source
     scenarios, policies = (
@@ -104,7 +104,7 @@ def _facts(experiment: Experiment) -> Facts:
 
 
 def _design_text(design: Mapping[str, Any] | None) -> str:
-    from mc.experiment.words import value_text
+    from mc.experiment.messages import value_text
 
     if design is None:
         return ""

@@ -18,7 +18,7 @@ def one_of(names: Callable[[], Sequence[str]], metavar: str = "") -> dict[str, A
 
     def parse(text: str) -> str:
         if text not in (known := names()):
-            from mc.experiment.words import hint, quote
+            from mc.experiment.messages import hint, quote
 
             raise typer.BadParameter(
                 f"must be one of {', '.join(known)}, got {quote(text)}{hint(text, known)}"

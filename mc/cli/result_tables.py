@@ -151,7 +151,7 @@ def _value_text(value: object, exactly: bool) -> str:
         return value
     if exactly:
         return "none" if value is None else repr(value).removesuffix(".0")
-    from mc.experiment.words import value_text
+    from mc.experiment.messages import value_text
 
     return value_text(value)
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from mc.experiment.tables import same_values
-from mc.experiment.words import SHOWN, hint, quote, tries_text, value_text
+from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text, value_text
 from mc.model import METRICS, Metric
 from mc.store import FolderError, Results, axis_names
 

@@ -16,7 +16,7 @@ from mc.decisions.choosing import (
     select,
     where_all,
 )
-from mc.experiment.words import listed, quote
+from mc.experiment.messages import listed, quote
 from mc.model import METRICS
 from mc.store import FolderError, Results
 

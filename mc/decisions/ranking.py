@@ -22,7 +22,7 @@ from mc.decisions.choosing import (
     metric_named,
     where_all,
 )
-from mc.experiment.words import hint, listed, quote
+from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
 from mc.statistics import Stack
 from mc.statistics.best import (

@@ -53,33 +53,30 @@ bit; but what was not counted, as a further claim or another baseline, cannot be
 What an exclude leaves out is neither checked nor numbered. A cell whose baseline is left out is
 its own baseline: it is compared with nothing.
 
-The rooms of this folder: `result` (what a file becomes), `tables` (the keys it may have),
-`axes` and `design` (what spans the cells), `exclude` (which of them remain), `claims`,
-`precision` (how many replications), `reading` (all of it in order), `words` (what messages have
-in common); `schema` (the same rules for editors), `template` (a file to start from).
+The files of this folder, from the bottom up: `messages` (how names and values are written),
+`validation` (from tables to pydantic models, or to messages), `spacing` (values between two ends),
+`file_format` (the tables, their keys and their JSON schema), `axes` (what spans the cells),
+`cells` (which combinations of the axes are some), `claims`, `reading` (all of it in order);
+`experiment`, `precision` and `cell_table` are what comes out, `template` is a file to start from.
 """
 
 from mc.experiment.axes import MAX_CELLS
-from mc.experiment.precision import Precision
-from mc.experiment.reading import read
-from mc.experiment.result import (
-    CELL_COLUMNS,
-    FIXED,
-    MAX,
-    PRECISION,
+from mc.experiment.cell_table import CELL_COLUMNS, FIXED, MAX, PRECISION, Stop, cell_table, cells_of
+from mc.experiment.cells import Progress
+from mc.experiment.experiment import (
     Claim,
     Experiment,
     ExperimentError,
     Point,
     Published,
-    Stop,
-    cell_table,
-    cells_of,
+    Relation,
     renumber,
 )
-from mc.experiment.schema import json_schema
-from mc.experiment.tables import MAX_REPLICATIONS, SEEDS, Generator, Relation
+from mc.experiment.file import SEEDS, json_schema
+from mc.experiment.precision import MAX_REPLICATIONS, Precision
+from mc.experiment.reading import read
 from mc.experiment.template import SCHEMA_FILE, template
+from mc.model import Generator
 
 __all__ = [
     "CELL_COLUMNS",
@@ -96,6 +93,7 @@ __all__ = [
     "Generator",
     "Point",
     "Precision",
+    "Progress",
     "Published",
     "Relation",
     "Stop",

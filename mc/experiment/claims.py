@@ -3,207 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, get_args
+
+from pydantic import Field, PlainValidator, WithJsonSchema
 
 from mc.experiment.axes import Axes
-from mc.experiment.exclude import Remaining
-from mc.experiment.result import Claim, Published
-from mc.experiment.tables import (
-    FAULTY,
+from mc.experiment.cells import Cells
+from mc.experiment.experiment import Claim, Published, Relation
+from mc.experiment.keys import (
     LARGEST,
-    ClaimKeys,
-    PublishedKeys,
-    Relation,
-    check_names,
-    keys,
-    others,
-    refuse_others,
-    same_values,
+    At,
+    Metrics,
+    Printable,
+    as_list,
+    key,
 )
-from mc.experiment.words import (
-    add,
+from mc.experiment.messages import (
     hint,
     listed,
-    place,
     quote,
+    same_values,
     show,
+    table_label,
     value_text,
     values_text,
 )
-from mc.model import METRICS, check_parameter
-
-
-@dataclass(frozen=True)
-class Cells:
-    """All axes, and what remains of their combinations."""
-
-    axes: Axes
-    remaining: Remaining
-
-    def number(
-        self, scenario: str, policy: str, at: int, where: str, faults: list[str]
-    ) -> int | None:
-        """Return the number of a cell; None if it was left out, which is reported."""
-        index = self.axes.index(scenario, policy, at)
-        if index in self.remaining.left_out:
-            by = self.remaining.left_out[index]
-            add(faults, where, f"the cell of policy {quote(policy)} is left out by {by}")
-        return self.remaining.numbers.get(index)
-
-
-# ---- Finding a cell --------------------------------------------------------------------------
-
-
-def _choose(
-    kind: str, table: Mapping[str, Any], names: Collection[str], where: str, faults: list[str]
-) -> str | None:
-    """Return the name that a table gives for the axis `kind`, or the only one there is.
-
-    None if there is none: that is reported here, unless the axis or the key has a fault of its
-    own and was reported before.
-    """
-    only = next(iter(names)) if len(names) == 1 else None
-    given = table.get(kind, only)
-    if kind not in table and len(names) > 1:
-        add(faults, where, f"{kind} is missing, it must be one of {listed(names)}")
-    if not isinstance(given, str) or not names:
-        return None
-    if given not in names:
-        add(faults, where, f"{kind} {quote(given)} does not exist{hint(given, names)}")
-    return given if given in names else None
-
-
-def _place(at: Mapping[str, Any], axes: Axes, where: str, faults: list[str]) -> int | None:
-    """Find the index among `axes.places` of the point `at`; None if there is none (reported)."""
-    known = [*axes.grid, *axes.design[0]]
-    for name in [name for name in at if name not in known]:
-        add(faults, where, f"at: {quote(name)} is not on the grid{hint(name, known)}")
-    index: int | None = 0
-    for name, values in axes.grid.items():
-        found: int | None = 0 if len(values) == 1 and name not in at else None
-        if name in at:
-            same = _same(name, at[name], values, where, faults)
-            found = values.index(same[0]) if same else None
-        elif found is None:
-            add(faults, where, f"at: {name} is missing, it must be one of {_texts(values)}")
-        index = None if index is None or found is None else index * len(values) + found
-    number = _design_point(at, axes.design, where, faults)
-    return None if index is None or number is None else index * len(axes.design) + number
-
-
-def _same(name: str, given: object, known: list[Any], where: str, faults: list[str]) -> list[Any]:
-    """Return the known values that a given one means; that there is none, is reported."""
-    value, fault = check_parameter(name, given)
-    same = [] if fault is not None else same_values(value, known)
-    if not same and FAULTY not in known:
-        add(faults, where, f"at: {name} must be one of {_texts(known)}, got {show(given)}")
-    return same
-
-
-def _texts(values: list[Any]) -> str:
-    return values_text([value for value in values if value is not FAULTY])
-
-
-def _design_point(
-    at: Mapping[str, Any], points: list[dict[str, Any]], where: str, faults: list[str]
-) -> int | None:
-    """Find the one point of the design that has the values of `at`."""
-    names = [name for name in points[0] if name in at]
-    allowed = {
-        name: _same(name, at[name], [*dict.fromkeys(p[name] for p in points)], where, faults)
-        for name in names
-    }
-    if not all(allowed.values()):
-        return None
-    found = [
-        number
-        for number, point in enumerate(points)
-        if all(point[name] in allowed[name] for name in names)
-    ]
-    if len(found) != 1:
-        rule = f"at must give one point of [design] by its {', '.join(points[0])}"
-        add(faults, where, f"{rule}; {len(found)} have these values")
-    return found[0] if len(found) == 1 else None
-
+from mc.experiment.validation import (
+    FAULTY,
+    Checked,
+    Table,
+    check_names,
+    outcome,
+    with_keys,
+    within,
+)
+from mc.model import METRICS, parse_parameter
 
 # ---- Claims ----------------------------------------------------------------------------------
 
 
-def read_claims(
-    tables: Sequence[Mapping[str, Any]], cells: Cells, faults: list[str]
-) -> list[Claim]:
-    """Read the claims; those with a fault are reported and left out."""
+class ClaimTable(Table):
+    """A [[claim]]: a sentence to be put to the test in every replication."""
+
+    label = "text"
+    text: Printable
+    scenario: str | None = key("the name of a scenario", None)
+    metric: Metrics
+    policies: list[str] | None = key("a list of one or more names of policies", None, min_length=1)
+    relation: Relation = key(f"one of {' '.join(get_args(Relation))}")
+    value: float | list[float] | None = key("a number or [low, high]", None)
+    times: float = key("a number > 0 and <= 1e9", 1.0, gt=0, le=1e9)
+    margin: float | None = key("a number > 0", None, gt=0, le=LARGEST)
+    at: At = Field({})
+
+    def check(self) -> Checked[None]:
+        """Check that value, times and margin fit the relation."""
+        relation, value = self.relation, self.value
+        numbers = value if isinstance(value, list) else [] if value is None else [value]
+        finite = all(abs(number) <= LARGEST for number in numbers)
+        if relation == "between":
+            if not isinstance(value, list) or len(value) != 2 or not finite or value[0] > value[1]:
+                rule = "[low, high] with low <= high"
+                yield f"value must be {rule} for relation between, got {show(value)}"
+        elif isinstance(value, list) or not finite:
+            yield f"value must be a number for relation {relation}, got {show(value)}"
+        if value is not None and "times" in self.contents:
+            yield "times is for claims that compare policies, not with a value"
+        if self.margin is not None and relation != "=":
+            yield f"margin goes with relation =, got {relation}"
+
+
+def read_claims(tables: Sequence[ClaimTable], cells: Cells) -> Checked[list[Claim]]:
+    """Read the claims; one with a fault is left out."""
     claims = []
-    policy_names = cells.axes.policy
-    for number, table in enumerate(tables, 1):
-        n_faults = len(faults)
-        where = place("claim", number, table.get("text"))
-        given = keys(ClaimKeys, table, where, faults)
-        refuse_others(ClaimKeys, table, where, faults)
-        scenario = _choose("scenario", table, cells.axes.scenario, where, faults)
-        metrics = [given["metric"]] if isinstance(given["metric"], str) else given["metric"] or []
-        check_names("metric", metrics, METRICS, where, faults)
-        policies = given["policies"] or []
-        if "policies" not in table and len(policy_names) == 1:
-            policies = list(policy_names)
-        elif "policies" not in table:
-            add(faults, where, f"policies is missing, name some of {listed(policy_names)}")
-        check_names("policy", policies, policy_names, where, faults)
-        at = _place(given["at"] or {}, cells.axes, where, faults)
-        if len(faults) == n_faults:
-            _check_value(given["relation"], given["value"], len(policies), where, faults)
-            if given["value"] is not None and "times" in table:
-                add(faults, where, "times is for claims that compare policies, not with a value")
-            if given["margin"] is not None and given["relation"] != "=":
-                add(faults, where, f"margin goes with relation =, got {given['relation']}")
-        if len(faults) > n_faults or scenario is None or at is None or not policy_names:
-            continue
-        numbers = [cells.number(scenario, policy, at, where, faults) for policy in policies]
-        value = given["value"]
-        claims.append(
-            Claim(
-                text=given["text"],
-                scenario=scenario,
-                metrics=tuple(metrics),
-                relation=given["relation"],
-                cells=tuple(number for number in numbers if number is not None),
-                labels=tuple(", ".join([policy, *_written(given["at"])]) for policy in policies),
-                value=(value[0], value[1]) if isinstance(value, list) else value,
-                times=given["times"],
-                margin=given["margin"],
-            )
-        )
+    for number, table in enumerate([] if tables is FAULTY else tables, 1):
+        claim = yield from within(table_label("claim", number, table.text), _claim(table, cells))
+        claims += [] if claim is None else [claim]
     return claims
 
 
-def _written(at: Mapping[str, Any] | None) -> list[str]:
-    """The place on the grid that a claim is about."""
-    return [
+def _claim(table: ClaimTable, cells: Cells) -> Checked[Claim | None]:
+    faults, (scenario, policies, i) = outcome(_compared(table, cells.axes))
+    if not faults and not table.has_fault:
+        faults, _ = outcome(table.check())
+        if table.value is None and table.relation != "between" and len(policies) < 2:
+            rule = "policies must name two or more, or a value must be given"
+            faults.append(f"{rule} (to compare places of the grid, make them policies)")
+    yield from faults
+    if faults or table.has_fault or scenario is None or i is None or not cells.axes.policy:
+        return None
+    numbers: list[int] = []
+    for policy in policies:
+        number = yield from cells.number(scenario, policy, i)
+        numbers += [] if number is None else [number]
+    at = [
         f"{name} {value if isinstance(value, str) else value_text(value)}"
-        for name, value in (at or {}).items()
+        for name, value in table.at.items()
     ]
+    value = table.value
+    return Claim(
+        text=table.text,
+        scenario=scenario,
+        metrics=tuple(as_list(table.metric)),
+        relation=table.relation,
+        cells=tuple(numbers),
+        labels=tuple(", ".join([policy, *at]) for policy in policies),
+        value=(value[0], value[1]) if isinstance(value, list) else value,
+        times=table.times,
+        margin=table.margin,
+    )
 
 
-def _check_value(
-    relation: Relation,
-    value: float | list[float] | None,
-    n_policies: int,
-    where: str,
-    faults: list[str],
-) -> None:
-    """Check that the value fits the relation; without one, that two things are compared."""
-    numbers = value if isinstance(value, list) else [] if value is None else [value]
-    finite = all(abs(number) <= LARGEST for number in numbers)
-    if relation == "between":
-        if not isinstance(value, list) or len(value) != 2 or not finite or value[0] > value[1]:
-            rule = "[low, high] with low <= high"
-            add(faults, where, f"value must be {rule} for relation between, got {show(value)}")
-    elif isinstance(value, list) or not finite:
-        add(faults, where, f"value must be a number for relation {relation}, got {show(value)}")
-    elif value is None and n_policies < 2:
-        rule = "policies must name two or more, or a value must be given"
-        add(faults, where, f"{rule} (to compare places of the grid, make them policies)")
+def _compared(
+    table: ClaimTable, axes: Axes
+) -> Checked[tuple[str | None, Sequence[str], int | None]]:
+    """Find what a claim is about: scenario, policies, and the index of the coordinates."""
+    scenario = yield from _name("scenario", table.scenario, axes.scenario)
+    yield from check_names("metric", as_list(table.metric), METRICS)
+    policies = [] if table.policies is FAULTY else table.policies
+    if policies is None and len(axes.policy) > 1:
+        yield f"policies is missing, name some of {listed(axes.policy)}"
+    policies = list(axes.policy) if policies is None else policies
+    yield from check_names("policy", policies, axes.policy)
+    return scenario, policies, (yield from _coordinates(table.at, axes))
 
 
 # ---- Published figures -----------------------------------------------------------------------
@@ -221,34 +144,53 @@ class Printed(float):
         return number
 
 
-def read_published(
-    tables: Sequence[Mapping[str, Any]], cells: Cells, faults: list[str]
-) -> list[Published]:
-    """Read the published figures; those with a fault are reported and left out."""
+def _figure(metric: str, figure: Any) -> Any:
+    if type(figure) not in (int, Printed) or not abs(figure) <= LARGEST:
+        raise ValueError(f"{metric} must be a number, got {show(figure)}")
+    return figure
+
+
+def _figure_key(metric: str) -> Any:
+    check = PlainValidator(partial(_figure, metric))
+    number = Annotated[Any, check, WithJsonSchema({"type": "number"})]
+    return number, Field(None, description=METRICS[metric].meaning)
+
+
+@with_keys(METRICS, _figure_key)
+class PublishedTable(Table):
+    """A [[published]]: figures of one cell, one for each of some metrics."""
+
+    unknown_key = "metric {} does not exist"
+    scenario: str | None = key("the name of a scenario", None)
+    policy: str | None = key("the name of a policy", None)
+    at: At = Field({})
+
+
+def read_published(tables: Sequence[PublishedTable], cells: Cells) -> Checked[list[Published]]:
+    """Read the published figures; those with a fault are left out."""
     figures: dict[tuple[int, str], Published] = {}
-    for count, table in enumerate(tables, 1):
-        where = f"published {count}"
-        given = keys(PublishedKeys, table, where, faults)
-        scenario = _choose("scenario", table, cells.axes.scenario, where, faults)
-        policy = _choose("policy", table, cells.axes.policy, where, faults)
-        at = _place(given["at"] or {}, cells.axes, where, faults)
-        number = None
-        if scenario is not None and policy is not None and at is not None:
-            number = cells.number(scenario, policy, at, where, faults)
-        if not others(PublishedKeys, table):
-            add(faults, where, "one or more metrics must be given a number")
-        for metric, figure in others(PublishedKeys, table).items():
-            if metric not in METRICS:
-                known = [*METRICS, *PublishedKeys.model_fields]
-                add(faults, where, f"metric {quote(metric)} does not exist{hint(metric, known)}")
-            elif type(figure) not in (int, Printed) or not abs(figure) <= LARGEST:
-                add(faults, where, f"{metric} must be a number, got {show(figure)}")
-            elif number is not None:
+    for count, table in enumerate([] if tables is FAULTY else tables, 1):
+        label = table_label("published", count)
+        number = yield from within(label, _cell(table, cells))
+        for metric, figure in table.entries.items():
+            if figure is not FAULTY and number is not None:
                 if (number, metric) in figures:
-                    add(faults, where, f"{metric} was published before for this cell")
-                digits = _decimals(figure)
-                figures[number, metric] = Published(number, metric, float(figure), digits)
+                    yield f"{label}: {metric} was published before for this cell"
+                decimals = _decimals(figure)
+                figures[number, metric] = Published(number, metric, float(figure), decimals)
     return list(figures.values())
+
+
+def _cell(table: PublishedTable, cells: Cells) -> Checked[int | None]:
+    """Find the cell that figures are about."""
+    scenario = yield from _name("scenario", table.scenario, cells.axes.scenario)
+    policy = yield from _name("policy", table.policy, cells.axes.policy)
+    i = yield from _coordinates(table.at, cells.axes)
+    if not table.contents.keys() - {"scenario", "policy", "at"}:
+        yield "one or more metrics must be given a number"
+    if scenario is None or policy is None or i is None:
+        return None
+    return (yield from cells.number(scenario, policy, i))
 
 
 def _decimals(figure: int | Printed) -> int | None:
@@ -257,3 +199,74 @@ def _decimals(figure: int | Printed) -> int | None:
         return 0
     tail = figure.text.partition(".")[2].replace("_", "")
     return len(tail) if tail.isdigit() else None
+
+
+# ---- Finding a cell --------------------------------------------------------------------------
+
+
+def _name(kind: str, name: str | None, names: Collection[str]) -> Checked[str | None]:
+    """Find a name on an axis, or the only one there is; None if there is none."""
+    if name is FAULTY or not names:
+        return None
+    if name is None and len(names) == 1:
+        return next(iter(names))
+    if name is None:
+        yield f"{kind} is missing, it must be one of {listed(names)}"
+    elif name not in names:
+        yield f"{kind} {quote(name)} does not exist{hint(name, names)}"
+    return name if name in names else None
+
+
+def _coordinates(at: Mapping[str, Any], axes: Axes) -> Checked[int | None]:
+    """Find the index of a point among `axes.coordinates`; None if there is none."""
+    if at is FAULTY:
+        return None
+    known = [*axes.grid, *axes.design[0]]
+    for name in [name for name in at if name not in known]:
+        yield f"at: {quote(name)} is not on the grid{hint(name, known)}"
+    index: int | None = 0
+    for name, values in axes.grid.items():
+        i: int | None = 0 if len(values) == 1 else None
+        if name in at:
+            same = yield from _same_values(name, at[name], values)
+            i = values.index(same[0]) if same else None
+        elif i is None:
+            yield f"at: {name} is missing, it must be one of {_texts(values)}"
+        index = None if index is None or i is None else index * len(values) + i
+    i = yield from _design_point(at, axes.design)
+    return None if index is None or i is None else index * len(axes.design) + i
+
+
+def _design_point(at: Mapping[str, Any], points: list[dict[str, Any]]) -> Checked[int | None]:
+    """Find the index of the one point of the design that has the values of `at`."""
+    allowed = {}
+    for name in [name for name in points[0] if name in at]:
+        different = [*dict.fromkeys(point[name] for point in points)]
+        allowed[name] = yield from _same_values(name, at[name], different)
+    if not all(allowed.values()):
+        return None
+    meant = [
+        i
+        for i, point in enumerate(points)
+        if all(point[name] in values for name, values in allowed.items())
+    ]
+    if len(meant) != 1:
+        rule = f"at must give one point of [design] by its {', '.join(points[0])}"
+        yield f"{rule}; {len(meant)} have these values"
+    return meant[0] if len(meant) == 1 else None
+
+
+def _same_values(name: str, value: object, known: list[Any]) -> Checked[list[Any]]:
+    """Find the known values that a value means."""
+    sound = [entry for entry in known if entry is not FAULTY]
+    try:
+        same = same_values(parse_parameter(name, value), sound)
+    except ValueError:
+        same = []
+    if not same and sound == known:
+        yield f"at: {name} must be one of {_texts(known)}, got {show(value)}"
+    return same
+
+
+def _texts(values: list[Any]) -> str:
+    return values_text([value for value in values if value is not FAULTY])

@@ -1,15 +1,23 @@
-"""[precision]: how many replications, when that is to follow from what they show."""
+"""How many replications a cell needs, where that follows from what they show."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
-from mc.experiment.tables import PrecisionKeys, check_names, keys, refuse_others
-from mc.experiment.words import add
+from pydantic import ConfigDict
+
+from mc.experiment.keys import LARGEST, Metrics, as_list, key
+from mc.experiment.validation import FAULTY, Checked, Table, check_names
 from mc.model import METRICS
+
+MAX_REPLICATIONS: Final = 2**32 - 1
+"""A replication's index is one 32-bit word of the generator's counter."""
+
+FEWEST: Final = 10
+"""Of fewer replications a spread that is small by luck would end too many cells: Law, *Simulation
+Modeling and Analysis*, section 9.4.1."""
 
 
 @dataclass(frozen=True)
@@ -74,26 +82,34 @@ class Precision:
         )
 
 
-def read_precision(table: Mapping[str, Any] | None, faults: list[str]) -> Precision | None:
-    """Read [precision]; None without one, or if it has a fault, which is reported."""
-    if table is None:
-        return None
-    where, n_faults = "[precision]", len(faults)
-    given = keys(PrecisionKeys, table, where, faults)
-    refuse_others(PrecisionKeys, table, where, faults)
-    metrics = [given["metric"]] if isinstance(given["metric"], str) else given["metric"] or []
-    check_names("metric", metrics, METRICS, where, faults)
-    if "relative" not in table and "absolute" not in table:
-        add(faults, where, "relative or absolute is missing: how wide may an interval be?")
-    if None not in (given["min"], given["max"]) and given["max"] < given["min"]:
-        add(faults, where, f"max must be >= min ({given['min']}), got {given['max']}")
-    if len(faults) > n_faults:
-        return None
-    return Precision(
-        metrics=tuple(metrics),
-        relative=given["relative"],
-        absolute=given["absolute"],
-        confidence=given["confidence"],
-        min=given["min"],
-        max=given["max"],
+class PrecisionTable(Table):
+    """[precision]: stages of 1000, 2000, 4000, ... replications until enough is known."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["relative"]}, {"required": ["absolute"]}]}
     )
+    metric: Metrics
+    relative: float | None = key("a number > 0 and < 1 (0.01 is 1 %)", None, gt=0, lt=1)
+    absolute: float | None = key("a number > 0, in the metric's unit", None, gt=0, le=LARGEST)
+    confidence: float = key("a number > 0 and < 1", 0.95, gt=0, lt=1)
+    min: int = key(f"a whole number >= {FEWEST}", 1000, ge=FEWEST)
+    max: int = key(
+        f"a whole number >= {FEWEST} and <= {MAX_REPLICATIONS}",
+        64_000,
+        ge=FEWEST,
+        le=MAX_REPLICATIONS,
+    )
+
+    def check(self) -> Checked[None]:
+        """Check the names of metrics, and that there is a width and room for a stage."""
+        yield from check_names("metric", as_list(self.metric), METRICS)
+        if not {"relative", "absolute"} & self.contents.keys():
+            yield "relative or absolute is missing: how wide may an interval be?"
+        if FAULTY not in (self.min, self.max) and self.max < self.min:
+            yield f"max must be >= min ({self.min}), got {self.max}"
+
+    @property
+    def precision(self) -> Precision:
+        """What is asked for."""
+        metrics, widths = tuple(as_list(self.metric)), (self.relative, self.absolute)
+        return Precision(metrics, *widths, self.confidence, self.min, self.max)

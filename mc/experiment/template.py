@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
-from mc.experiment.words import value_text
 from mc.model import PARAMETERS
 
 SCHEMA_FILE: Final = "retrystorm.schema.json"
@@ -108,17 +108,10 @@ def template(name: str) -> str:
     str
         TOML. `read` accepts it.
     """
-    entries = {f"{key} = {_written(p.default)}": p for key, p in PARAMETERS.items()}
+    entries = {
+        f"{key} = {json.dumps(p.toml_default).removesuffix('.0')}": p
+        for key, p in PARAMETERS.items()
+    }
     width = max(map(len, entries))
-    lines = (
-        f"#     {entry:<{width}}  # {p.meaning}{f' ({p.unit})' if p.unit else ''}\n"
-        for entry, p in entries.items()
-    )
+    lines = (f"#     {entry:<{width}}  # {p.meaning} ({p.unit})\n" for entry, p in entries.items())
     return _TEXT.replace("SCHEMA", SCHEMA_FILE).replace("FILE", name) + "".join(lines)
-
-
-def _written(value: object) -> str:
-    """A default as a file would have it."""
-    if value is None:
-        return '"none"'
-    return value_text(list(value)) if isinstance(value, tuple) else value_text(value)

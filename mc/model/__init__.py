@@ -12,9 +12,8 @@ from mc.model.cell import (
     PARAMETERS,
     Cell,
     Generator,
-    Parameter,
-    check_parameter,
-    check_together,
+    conflicts,
+    parse_parameter,
 )
 from mc.model.columns import Column, ColumnType, schema_of
 from mc.model.kernel_tables import arrival_thresholds, table_bytes, tables, traffic_key
@@ -28,6 +27,7 @@ from mc.model.metrics import (
     PerCell,
     metrics_of,
 )
+from mc.model.parameters import Kind, Parameter
 
 __all__ = [
     "COUNTERS",
@@ -44,13 +44,14 @@ __all__ = [
     "Column",
     "ColumnType",
     "Generator",
+    "Kind",
     "Metric",
     "Parameter",
     "PerCell",
     "arrival_thresholds",
-    "check_parameter",
-    "check_together",
+    "conflicts",
     "metrics_of",
+    "parse_parameter",
     "schema_of",
     "table_bytes",
     "tables",

@@ -1,22 +1,24 @@
 """The parameters of one grid point, checked and hashed.
 
-`PARAMETERS` is the single source of their names, types, defaults, ranges, units and meanings:
-checks, columns, help texts and error messages are all read from it.
+Each parameter is declared once, as a field of `Cell`: its kind (with the range), default, unit and
+meaning. Checks, columns, help texts, messages and the schema of experiment files all read
+`PARAMETERS`, which is made of these declarations.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
 import math
-import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self
+
+from mc.model.parameters import Parameter, declare, layers, or_none, real, whole
 
 Generator = Literal["philox", "lesson"]
-Kind = Literal["int", "float", "tries", "budget"]
 
 MAX_REQUESTS: Final = 10_000_000
 """Most requests a replication may expect: an entry of the timing wheel has 24 bits for one."""
@@ -31,161 +33,12 @@ MAX_RATE: Final = 700.0
 """Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """What one parameter of a cell may be, in which unit, and what it means.
-
-    Attributes
-    ----------
-    kind : {"int", "float", "tries", "budget"}
-        `tries` is a tuple of whole numbers, `budget` a float or None.
-    default : int, float, tuple of int or None
-        The lesson's value.
-    low, high : float
-        Inclusive bounds (of each entry, for `tries`).
-    unit, meaning : str
-        For columns, help and the manifest.
-    low_open : bool
-        True where `low` itself is excluded.
-    """
-
-    kind: Kind
-    default: Any
-    low: float
-    high: float
-    unit: str
-    meaning: str
-    low_open: bool = False
-
-    @property
-    def rule(self) -> str:
-        """The range in words, as an error message says it."""
-        what = {
-            "int": "a whole number",
-            "float": "a number",
-            "tries": "a list of whole numbers, each",
-            "budget": "none or a number",
-        }[self.kind]
-        low = f"{'>' if self.low_open else '>='} {self.low:g}"
-        return f"{what} {low}" + (f" and <= {_plain(self.high)}" if self.high < math.inf else "")
-
-
-def _plain(x: float) -> str:
-    return str(int(x)) if float(x).is_integer() else repr(x)
-
-
 INT32_MAX: Final = 2**31 - 1
 
-PARAMETERS: Final[dict[str, Parameter]] = {
-    "rounds": Parameter("int", 4000, 1, 4_000_000, "rounds", "length of a replication"),
-    "rounds_per_second": Parameter(
-        "float", 100.0, 0.0, math.inf, "1/s", "rounds in one second", low_open=True
-    ),
-    "arrivals_per_second": Parameter(
-        "float", 97.22, 0.0, math.inf, "requests/s", "mean of the Poisson arrivals"
-    ),
-    "capacity": Parameter("int", 6, 0, INT32_MAX, "calls/round", "calls served in a round"),
-    "fault_start": Parameter("int", 500, 0, INT32_MAX, "rounds", "first round of the fault window"),
-    "fault_rounds": Parameter(
-        "int", 0, 0, INT32_MAX, "rounds", "length of the fault window; 0 means no fault"
-    ),
-    "fault_capacity": Parameter(
-        "int", 0, 0, INT32_MAX, "calls/round", "calls served in a round of the fault window"
-    ),
-    "failure_rate": Parameter(
-        "float", 0.0, 0.0, 1.0, "probability", "chance that a served call fails all the same"
-    ),
-    "tries": Parameter(
-        "tries", (1,), 1, MAX_ATTEMPTS, "attempts", "attempts of each layer; their product counts"
-    ),
-    "backoff_base": Parameter(
-        "float", 2.0, 0.0, INT32_MAX, "rounds", "backoff ceiling after the first attempt"
-    ),
-    "backoff_cap": Parameter(
-        "float", 32.0, 0.0, INT32_MAX, "rounds", "upper limit of the backoff ceiling"
-    ),
-    "budget": Parameter(
-        "budget", None, 0.0, 1e6, "retries/primary", "retries allowed per primary call, or none"
-    ),
-    "threshold": Parameter(
-        "int", 20, 0, INT32_MAX, "rounds", "a success that waited longer counts as late"
-    ),
-}
-
-
-def check_parameter(name: str, value: object) -> tuple[Any, str | None]:
-    """Bring one parameter to its own type, or say what is wrong with it.
-
-    Parameters
-    ----------
-    name : str
-        A key of `PARAMETERS`.
-    value : object
-        What the user gave.
-
-    Returns
-    -------
-    value : int, float, tuple of int or None
-        The value in the parameter's type; None where there is a fault.
-    fault : str or None
-        For example ``budget must be none or a number >= 0 and <= 1000000, got -0.3``.
-    """
-    parameter = PARAMETERS[name]
-    if name == "tries" and type(value) is int:
-        value = [value]  # one layer
-    if parameter.kind == "budget" and (value is None or value == "none"):
-        return None, None
-    if parameter.kind != "tries":
-        number = _number_inside(parameter, value)
-        if number is not None:
-            return number, None
-    elif isinstance(value, list | tuple) and value:
-        entries = [_number_inside(parameter, entry) for entry in value]
-        if None not in entries:
-            return tuple(entries), None
-    fault = f"{name} must be {parameter.rule}, got {value!r}"
-    number = _number(value, whole=False)
-    if name in ("capacity", "fault_capacity") and number is not None and number % 1:
-        fault += "; a fraction needs longer rounds: fewer rounds_per_second"
-    return None, fault
-
-
-def _checked(name: str, value: object) -> tuple[Any, str | None]:
-    """`check_parameter`, remembered: the cells of a grid have most values in common."""
-    if (isinstance(value, int | float | str) and value) or value is None:  # 0.0 equals -0.0
-        return _remembered(name, value)
-    return check_parameter(name, value)
-
-
-# 1, 1.0 and True are equal, and not all of them are allowed
-_remembered = functools.lru_cache(maxsize=4096, typed=True)(check_parameter)
-
-
-def _number_inside(parameter: Parameter, value: object) -> float | int | None:
-    number = _number(value, whole=parameter.kind in ("int", "tries"))
-    return number if number is not None and _inside(parameter, number) else None
-
-
-def _number(value: object, *, whole: bool) -> float | int | None:
-    """The value as an int (`whole`) or float; None if it is not one."""
-    # numpy's numbers are registered as such, its truth values are not; Python's own stand first,
-    # because a search in the register takes ten times as long
-    if isinstance(value, bool) or not isinstance(value, (float, int, numbers.Real)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    if not math.isfinite(number):
-        return None
-    if not whole:
-        return number + 0.0  # -0.0 becomes 0.0: one identity for one cell
-    return int(number) if number.is_integer() else None
-
-
-def _inside(parameter: Parameter, number: float) -> bool:
-    above = number > parameter.low if parameter.low_open else number >= parameter.low
-    return above and number <= parameter.high
+_COUNT: Final = whole(0, INT32_MAX)
+_CALLS: Final = whole(
+    0, INT32_MAX, if_fraction="a fraction needs longer rounds: fewer rounds_per_second"
+)
 
 
 @dataclass(frozen=True)
@@ -194,32 +47,7 @@ class Cell:
 
     Immutable and hashable; two cells are equal when all their parameters are. Every parameter
     is checked on construction and brought to its own type (8 and 8.0 are the same
-    `backoff_cap`). See `PARAMETERS` for ranges and units.
-
-    Attributes
-    ----------
-    rounds : int
-        Length of a replication, rounds.
-    rounds_per_second : float
-        Rounds in one second.
-    arrivals_per_second : float
-        Mean of the Poisson arrivals, requests per second.
-    capacity : int
-        Calls served in a round.
-    fault_start, fault_rounds : int
-        First round and length of the fault window; a length of 0 means no fault.
-    fault_capacity : int
-        Calls served in a round of the fault window.
-    failure_rate : float
-        Probability that a served call fails all the same.
-    tries : tuple of int
-        Attempts of each layer, the first included.
-    backoff_base, backoff_cap : float
-        After attempt n the wait is drawn below ``min(backoff_cap, backoff_base * 2**n)`` rounds.
-    budget : float or None
-        Retries allowed per primary call, counted from round 0.
-    threshold : int
-        A success that waited more rounds than this counts as late.
+    `backoff_cap`). Its fields are the parameters, see `PARAMETERS`.
 
     Raises
     ------
@@ -232,31 +60,56 @@ class Cell:
     27
     """
 
-    rounds: int = PARAMETERS["rounds"].default
-    rounds_per_second: float = PARAMETERS["rounds_per_second"].default
-    arrivals_per_second: float = PARAMETERS["arrivals_per_second"].default
-    capacity: int = PARAMETERS["capacity"].default
-    fault_start: int = PARAMETERS["fault_start"].default
-    fault_rounds: int = PARAMETERS["fault_rounds"].default
-    fault_capacity: int = PARAMETERS["fault_capacity"].default
-    failure_rate: float = PARAMETERS["failure_rate"].default
-    tries: tuple[int, ...] = field(default=PARAMETERS["tries"].default)
-    backoff_base: float = PARAMETERS["backoff_base"].default
-    backoff_cap: float = PARAMETERS["backoff_cap"].default
-    budget: float | None = PARAMETERS["budget"].default
-    threshold: int = PARAMETERS["threshold"].default
+    rounds: int = declare(whole(1, 4_000_000), 4000, "rounds", "length of a replication")
+    rounds_per_second: float = declare(real(0, low_open=True), 100.0, "1/s", "rounds in one second")
+    arrivals_per_second: float = declare(
+        real(0), 97.22, "requests/s", "mean of the Poisson arrivals"
+    )
+    capacity: int = declare(_CALLS, 6, "calls/round", "calls served in a round")
+    fault_start: int = declare(_COUNT, 500, "rounds", "first round of the fault window")
+    fault_rounds: int = declare(_COUNT, 0, "rounds", "length of the fault window; 0 means no fault")
+    fault_capacity: int = declare(
+        _CALLS, 0, "calls/round", "calls served in a round of the fault window"
+    )
+    failure_rate: float = declare(
+        real(0, 1), 0.0, "probability", "chance that a served call fails all the same"
+    )
+    tries: tuple[int, ...] = declare(
+        layers(1, MAX_ATTEMPTS), (1,), "attempts", "attempts of each layer; their product counts"
+    )
+    # after attempt n the wait is drawn below min(backoff_cap, backoff_base * 2**n)
+    backoff_base: float = declare(
+        real(0, INT32_MAX), 2.0, "rounds", "backoff ceiling after the first attempt"
+    )
+    backoff_cap: float = declare(
+        real(0, INT32_MAX), 32.0, "rounds", "upper limit of the backoff ceiling"
+    )
+    budget: float | None = declare(
+        or_none(real(0, 1e6)), None, "retries/primary", "retries allowed per primary call, or none"
+    )
+    threshold: int = declare(_COUNT, 20, "rounds", "a success that waited longer counts as late")
 
     def __post_init__(self) -> None:
-        given = self.parameters
-        checked = {name: _checked(name, value) for name, value in given.items()}
-        faults = [fault for _, fault in checked.values() if fault is not None]
-        if not faults:
-            for name, (value, _) in checked.items():
-                if value is not given[name]:
-                    object.__setattr__(self, name, value)
-            faults = check_together(self.parameters)
+        faults = []
+        for name, value in self.parameters.items():
+            try:
+                canonical = parse_parameter(name, value)
+            except ValueError as error:
+                faults.append(str(error))
+            else:
+                if canonical is not value:
+                    object.__setattr__(self, name, canonical)
+        faults = faults or list(conflicts(self.parameters))
         if faults:
             raise ValueError("\n".join(f"Cell: {fault}" for fault in faults))
+
+    @classmethod
+    def from_checked(cls, parameters: Mapping[str, Any]) -> Self:
+        """Make a cell without checking it: of canonical values that have no `conflicts`."""
+        cell = object.__new__(cls)
+        for name, value in parameters.items():
+            object.__setattr__(cell, name, value)
+        return cell
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -311,12 +164,58 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def check_together(parameters: Mapping[str, Any]) -> list[str]:
-    """Faults of parameters that are each in range but cannot stand together."""
+PARAMETERS: Final[dict[str, Parameter]] = {
+    entry.name: entry.metadata["parameter"] for entry in dataclasses.fields(Cell)
+}
+"""Every parameter by name: the fields of `Cell`."""
+
+_ATTRIBUTES: Final = "".join(
+    f"    {entry.name} : {entry.type}\n        {PARAMETERS[entry.name].description}.\n"
+    for entry in dataclasses.fields(Cell)
+)
+if Cell.__doc__:  # `python -OO` strips it
+    Cell.__doc__ = Cell.__doc__.replace(
+        "    Raises\n", f"    Attributes\n    ----------\n{_ATTRIBUTES}\n    Raises\n"
+    )
+
+
+def parse_parameter(name: str, value: object) -> Any:
+    """Bring one parameter to its canonical form: 8 and 8.0 are one `backoff_cap`.
+
+    Raises
+    ------
+    ValueError
+        For example ``budget must be none or a number >= 0 and <= 1000000, got -0.3``.
+    """
+    if value is None or isinstance(value, int | float | str):
+        return _parse_remembered(name, value)
+    return _parse(name, value)
+
+
+def _parse(name: str, value: object) -> Any:
+    try:
+        return PARAMETERS[name].kind.parse(value)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from None
+
+
+# the cells of a grid have most values in common; 1, 1.0 and True are equal, but not all allowed
+_parse_remembered = functools.lru_cache(maxsize=4096, typed=True)(_parse)
+
+
+def conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say which parameters cannot stand together, though each (in canonical form) is in range."""
+    return _conflicts(
+        parameters["rounds"],
+        parameters["arrivals_per_second"] / parameters["rounds_per_second"],
+        math.prod(parameters["tries"]),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str, ...]:
     faults = []
-    rate = parameters["arrivals_per_second"] / parameters["rounds_per_second"]
-    max_attempts = math.prod(parameters["tries"])
-    n_requests = rate * parameters["rounds"]
+    n_requests = rate * n_rounds
     if rate > MAX_RATE:
         faults.append(
             f"arrivals_per_second / rounds_per_second must be <= {MAX_RATE:g} per round, "
@@ -333,4 +232,4 @@ def check_together(parameters: Mapping[str, Any]) -> list[str]:
             f"rounds * arrivals per round * product of tries must be <= {MAX_CALLS} calls, "
             f"got {n_requests * max_attempts:.0f}"
         )
-    return faults
+    return tuple(faults)

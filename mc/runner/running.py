@@ -13,7 +13,7 @@ from typing import Any, Final
 from mc import experiment as experiments
 from mc import kernel, statistics, store
 from mc.experiment import Experiment, Stop
-from mc.experiment.words import cell_place
+from mc.experiment.messages import cell_label
 from mc.runner import dask
 from mc.runner.dask import Cluster
 from mc.runner.resume import (
@@ -452,7 +452,7 @@ def _named(experiment: Experiment, numbers: Collection[int]) -> str:
     """Name some cells, or the first of many."""
     wanted = set(numbers)
     chosen = [point for point in experiment.points if point.cell in wanted]
-    names = [cell_place(point.scenario, point.policy, point.at) for point in chosen[:N_NAMED]]
+    names = [cell_label(point.scenario, point.policy, point.at) for point in chosen[:N_NAMED]]
     more = len(chosen) - len(names)
     return "; ".join(names) + (f"; and {more:,} more" if more else "")
 

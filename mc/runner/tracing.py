@@ -11,7 +11,7 @@ import polars as pl
 
 from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
-from mc.experiment.words import hint, quote, tries_text, value_text
+from mc.experiment.messages import hint, quote, tries_text, value_text
 from mc.model import Cell, Generator
 from mc.runner.simulation import Block, Draws, check_cells, chosen_indices, simulate_block
 

@@ -1,18 +1,37 @@
-"""What an experiment file becomes."""
+"""An experiment: what its file becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
-from mc.experiment.tables import Generator, Keep, Relation
-from mc.model import PARAMETERS, Cell, Column, ColumnType, schema_of
+from mc.model import PARAMETERS, Cell, Generator
 
-if TYPE_CHECKING:
-    import polars as pl
+Relation = Literal["<", "<=", "=", ">=", ">", "between"]
+Keep = Literal["rows", "histograms"]
+
+ROUGH: Final = 200
+"""Replications from which on intervals cover what they promise."""
+
+_HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
+    "the fault begins after the last round": lambda cell: (
+        cell.fault_rounds > 0 and cell.fault_start >= cell.rounds
+    ),
+    "the fault lasts until the last round, so no recovery is seen": lambda cell: (
+        cell.fault_start < cell.rounds <= cell.fault_start + cell.fault_rounds
+    ),
+    "more requests arrive than the capacity serves, fault or not": lambda cell: (
+        cell.rate_per_round > cell.capacity
+    ),
+}
+
+_USED_WITHOUT_RETRIES: Final = operator.attrgetter(
+    *(name for name in PARAMETERS if name not in ("budget", "backoff_base", "backoff_cap"))
+)
 
 
 @dataclass(frozen=True)
@@ -177,23 +196,11 @@ class Experiment:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is allowed, but hardly meant."""
-        cells = [point.parameters for point in self.points]
-        found = {
-            "the fault begins after the last round": [
-                c.fault_rounds > 0 and c.fault_start >= c.rounds for c in cells
-            ],
-            "the fault lasts until the last round, so no recovery is seen": [
-                c.fault_start < c.rounds <= c.fault_start + c.fault_rounds for c in cells
-            ],
-            "more requests arrive than the capacity serves, fault or not": [
-                c.rate_per_round > c.capacity for c in cells
-            ],
-        }
         remarks = []
-        for remark, holds in found.items():
-            where = {p.scenario for p, h in zip(self.points, holds, strict=True) if h}
-            if where:
-                remarks.append(f"{remark}, in {', '.join(sorted(where))}")
+        for remark, is_so in _HARDLY_MEANT.items():
+            scenarios = {point.scenario for point in self.points if is_so(point.parameters)}
+            if scenarios:
+                remarks.append(f"{remark}, in {', '.join(sorted(scenarios))}")
         return (*remarks, *self._without_baseline())
 
     def _without_baseline(self) -> list[str]:
@@ -210,11 +217,10 @@ class Experiment:
     @property
     def hints(self) -> tuple[str, ...]:
         """What costs more than it gains."""
-        unused = {"budget", "backoff_base", "backoff_cap"}
         once = [
-            (p.scenario, *(v for k, v in p.parameters.parameters.items() if k not in unused))
-            for p in self.points
-            if p.parameters.max_attempts == 1
+            (point.scenario, _USED_WITHOUT_RETRIES(point.parameters))
+            for point in self.points
+            if point.parameters.max_attempts == 1
         ]
         n = len(once) - len(set(once))
         hints = []
@@ -244,112 +250,6 @@ class ExperimentError(ValueError):
         return "\n".join(self.faults)
 
 
-ROUGH: Final = 200
-"""Replications from which on intervals cover what they promise."""
-
-FIXED: Final = "fixed"
-PRECISION: Final = "precision"
-MAX: Final = "max"
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Where a cell has stopped.
-
-    Attributes
-    ----------
-    n : int
-        Its replications.
-    by : {"fixed", "precision", "max"}
-        As many were asked for; it is as precise as asked; it is not, but there may be no more.
-    """
-
-    n: int
-    by: str
-
-
-_TYPES: Final[dict[str, ColumnType]] = {
-    "int": "int32",
-    "float": "float",
-    "budget": "float",
-    "tries": "text",
-}
-
-CELL_COLUMNS: Final[dict[str, Column]] = (
-    {
-        "cell": Column("int32", "", "number of the cell"),
-        "scenario": Column("text", "", "name of the scenario"),
-        "policy": Column("text", "", "name of the policy"),
-    }
-    | {
-        name: Column(_TYPES[parameter.kind], parameter.unit, parameter.meaning)
-        for name, parameter in PARAMETERS.items()
-    }
-    | {
-        "max_attempts": Column(
-            "int32", "attempts", "most attempts of one request: the product of tries"
-        ),
-        "longest_wait": Column(
-            "int64", "rounds", "most rounds between an arrival and its last attempt"
-        ),
-        "baseline": Column("int32", "", "number of the cell it is compared with"),
-        "identity": Column("text", "", "hash of the parameters"),
-        "replications": Column(
-            "int64", "replications", "how many the cell has; NULL until that is known"
-        ),
-        "stopped_by": Column(
-            "text",
-            "",
-            f"why there are no more: {FIXED} (as many were asked for), {PRECISION} (it is known "
-            f"as precisely as asked) or {MAX} (it is not, but there may be no more)",
-        ),
-    }
-)
-"""The columns of `cell_table`, in their order."""
-
-
-def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) -> pl.DataFrame:
-    """One row per cell, as stored in ``cells.parquet``.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    stops : mapping of int to Stop, optional
-        Of the cells that have stopped. Not needed where the number of replications is fixed.
-
-    Returns
-    -------
-    polars.DataFrame
-        `cell`, `scenario`, `policy`, every parameter in its unit (`tries` as the text
-        ``3x3x3``, no budget as null), `max_attempts`, `longest_wait` (rounds) and `baseline`
-        (a `cell`), the cell's `identity`, its number of `replications` and what it was
-        `stopped_by` (null until it has stopped). In the order of the file.
-    """
-    import polars as pl
-
-    points = experiment.points
-    cells = [point.parameters for point in points]
-    if experiment.precision is None:
-        stops = {point.cell: Stop(experiment.replications, FIXED) for point in points}
-    stopped = [(stops or {}).get(point.cell) for point in points]
-    columns: dict[str, Sequence[Any]] = {
-        "cell": [point.cell for point in points],
-        "scenario": [point.scenario for point in points],
-        "policy": [point.policy for point in points],
-    }
-    columns |= {name: [getattr(cell, name) for cell in cells] for name in PARAMETERS}
-    columns |= {
-        "tries": ["x".join(map(str, cell.tries)) for cell in cells],
-        "max_attempts": [cell.max_attempts for cell in cells],
-        "longest_wait": [cell.longest_wait for cell in cells],
-        "baseline": experiment.baselines,
-        "identity": [cell.identity for cell in cells],
-        "replications": [stop and stop.n for stop in stopped],
-        "stopped_by": [stop and stop.by for stop in stopped],
-    }
-    return pl.DataFrame(columns, schema_of(CELL_COLUMNS))
-
-
 def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
     """Give every cell another index, in all places where cells are named.
 
@@ -376,29 +276,3 @@ def renumber(experiment: Experiment, numbers: Sequence[int]) -> Experiment:
             replace(figure, cell=numbers[figure.cell]) for figure in experiment.published
         ),
     )
-
-
-def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
-    """Make the cells again from the table of them: the way back from `cell_table`.
-
-    Parameters
-    ----------
-    table : polars.DataFrame
-        As `cell_table` gives it.
-
-    Returns
-    -------
-    dict of int to Cell
-        Each by its number.
-
-    Raises
-    ------
-    ValueError
-        A line is not that of a cell.
-    """
-    cells = {}
-    for line in table.select("cell", *PARAMETERS).iter_rows(named=True):
-        number = line.pop("cell")
-        tries = tuple(int(n) for n in line.pop("tries").split("x"))
-        cells[number] = Cell(**line, tries=tries)
-    return cells

@@ -1,0 +1,134 @@
+"""The table of the cells: a row for each, with its names, parameters and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mc.experiment.experiment import Experiment
+from mc.model import PARAMETERS, Cell, Column, schema_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FIXED: Final = "fixed"
+PRECISION: Final = "precision"
+MAX: Final = "max"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a cell has stopped.
+
+    Attributes
+    ----------
+    n : int
+        Its replications.
+    by : {"fixed", "precision", "max"}
+        As many were asked for; it is as precise as asked; it is not, but there may be no more.
+    """
+
+    n: int
+    by: str
+
+
+CELL_COLUMNS: Final[dict[str, Column]] = (
+    {
+        "cell": Column("int32", "", "number of the cell"),
+        "scenario": Column("text", "", "name of the scenario"),
+        "policy": Column("text", "", "name of the policy"),
+    }
+    | {
+        name: Column(parameter.kind.column, parameter.unit, parameter.meaning)
+        for name, parameter in PARAMETERS.items()
+    }
+    | {
+        "max_attempts": Column(
+            "int32", "attempts", "most attempts of one request: the product of tries"
+        ),
+        "longest_wait": Column(
+            "int64", "rounds", "most rounds between an arrival and its last attempt"
+        ),
+        "baseline": Column("int32", "", "number of the cell it is compared with"),
+        "identity": Column("text", "", "hash of the parameters"),
+        "replications": Column(
+            "int64", "replications", "how many the cell has; NULL until that is known"
+        ),
+        "stopped_by": Column(
+            "text",
+            "",
+            f"why there are no more: {FIXED} (as many were asked for), {PRECISION} (it is known "
+            f"as precisely as asked) or {MAX} (it is not, but there may be no more)",
+        ),
+    }
+)
+"""The columns of `cell_table`, in their order."""
+
+
+def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) -> pl.DataFrame:
+    """One row per cell, as stored in ``cells.parquet``.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    stops : mapping of int to Stop, optional
+        Of the cells that have stopped. Not needed where the number of replications is fixed.
+
+    Returns
+    -------
+    polars.DataFrame
+        `cell`, `scenario`, `policy`, every parameter in its unit (`tries` as the text
+        ``3x3x3``, no budget as null), `max_attempts`, `longest_wait` (rounds) and `baseline`
+        (a `cell`), the cell's `identity`, its number of `replications` and what it was
+        `stopped_by` (null until it has stopped). In the order of the file.
+    """
+    import polars as pl
+
+    points = experiment.points
+    cells = [point.parameters for point in points]
+    if experiment.precision is None:
+        stops = {point.cell: Stop(experiment.replications, FIXED) for point in points}
+    stopped = [(stops or {}).get(point.cell) for point in points]
+    columns: dict[str, Sequence[Any]] = {
+        "cell": [point.cell for point in points],
+        "scenario": [point.scenario for point in points],
+        "policy": [point.policy for point in points],
+    }
+    for name, parameter in PARAMETERS.items():
+        columns[name] = [parameter.kind.to_column(getattr(cell, name)) for cell in cells]
+    columns |= {
+        "max_attempts": [cell.max_attempts for cell in cells],
+        "longest_wait": [cell.longest_wait for cell in cells],
+        "baseline": experiment.baselines,
+        "identity": [cell.identity for cell in cells],
+        "replications": [stop and stop.n for stop in stopped],
+        "stopped_by": [stop and stop.by for stop in stopped],
+    }
+    return pl.DataFrame(columns, schema_of(CELL_COLUMNS))
+
+
+def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
+    """Make the cells again from the table of them: the way back from `cell_table`.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+        As `cell_table` gives it.
+
+    Returns
+    -------
+    dict of int to Cell
+        Each by its number.
+
+    Raises
+    ------
+    ValueError
+        A row is not that of a cell.
+    """
+    cells = {}
+    for row in table.select("cell", *PARAMETERS).iter_rows(named=True):
+        number = row.pop("cell")
+        values = {name: PARAMETERS[name].kind.from_column(value) for name, value in row.items()}
+        cells[number] = Cell(**values)
+    return cells

@@ -1,0 +1,88 @@
+"""How messages write names and values, and which known one they suggest for an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection
+from typing import Any, Final
+
+SHOWN: Final = 12
+"""A message lists no more values than this."""
+
+
+# ---- Names -----------------------------------------------------------------------------------
+
+
+def quote(name: str) -> str:
+    """Put a name in quotation marks; what would disturb the terminal is written as its code."""
+    return json.dumps(name, ensure_ascii=not name.isprintable())
+
+
+def listed(names: Collection[str]) -> str:
+    """Quote each of several names."""
+    return ", ".join(quote(name) for name in names)
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """Suggest the nearest known name; where none is near, list all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {quote(near[0])}?"
+    return f"; there are {listed(known)}" if known else ""
+
+
+def table_label(kind: str, number: int, name: object = None) -> str:
+    """Name a table of the file: by its own name, or by its number if it has none."""
+    return f"{kind} {quote(name)}" if isinstance(name, str) and name else f"{kind} {number}"
+
+
+def cell_label(scenario: str, policy: str, at: dict[str, Any]) -> str:
+    """Name a cell by where it stands on every axis."""
+    names = [f"scenario {quote(scenario)}", f"policy {quote(policy)}"]
+    return ", ".join(names + [f"{name} {value_text(value)}" for name, value in at.items()])
+
+
+# ---- Values ----------------------------------------------------------------------------------
+
+
+def show(value: object) -> str:
+    """Write what stands in the file, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def value_text(value: object) -> str:
+    """Write a parameter's value as an experiment file has it, a float with six digits."""
+    if value is None:
+        return "none"
+    text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+    return text.removesuffix(".0")
+
+
+def values_text(values: Collection[object]) -> str:
+    """Write several values; of many the first ones, the last and their number."""
+    texts = [value_text(value) for value in values]
+    if len(texts) <= SHOWN:
+        return " ".join(texts)
+    return " ".join([*texts[: SHOWN - 2], "...", texts[-1], f"({len(texts)} values)"])
+
+
+def tries_text(text: str) -> str:
+    """Write attempts as tables have them: [3, 3] is 3x3."""
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")):
+        return text
+    return "x".join(entry.strip() for entry in inner[1:-1].split(","))
+
+
+def same_values(value: object, known: Collection[Any]) -> list[Any]:
+    """Find the known values that a value means.
+
+    That is itself; where it is not among them, those that are written alike: a value made by a
+    range or a design has up to 17 digits, of which a message shows six.
+    """
+    if value in known:
+        return [value]
+    text = value_text(value)
+    return [entry for entry in known if value_text(entry) == text]
