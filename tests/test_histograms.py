@@ -416,7 +416,7 @@ def test_a_claim_may_be_reworded_or_removed(out: Path) -> None:
 def test_a_plan_counts_files_and_rows_and_estimates_their_size(
     tmp_path: Path, replications: int
 ) -> None:
-    """No seed fails: the sample has fixed places. It is off by a fifth, without the manifest."""
+    """No seed fails: the sample has fixed places."""
     file, out = write(tmp_path, HISTOGRAMS), tmp_path / "out"
     plan = mc.plan(file, out, replications=replications)
     assert not out.exists()
