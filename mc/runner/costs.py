@@ -1,8 +1,8 @@
 """What rows, histograms and tables cost: constants that were measured, and a small sample of rows.
 
-The constants are of one core of a machine of 2025 (Intel Xeon at 2.1 GHz with AVX-512, Python 3.12,
-numba 0.62, polars 1.36); those of the kernel are scaled to the machine by the time that the sample
-takes. Whoever makes a part faster measures its constants again.
+The constants are of one core of an Intel Xeon of 2025 with AVX-512 (Python 3.11, numba 0.62, polars
+1.36); `pace` says how much longer this machine takes. Whoever makes a part faster measures its
+constants again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from mc import kernel
-from mc.model import COUNTERS, METRICS
+from mc.model import COUNTERS, METRICS, Cell, Generator
 from mc.runner.simulation import Block, Task, rows_of, simulate_block
 from mc.statistics import stacks
 
@@ -28,29 +28,33 @@ if TYPE_CHECKING:
 
 # --- constants -----------------------------------------------------------------------------------
 
-DRAW_ROUND_NS: Final = 2.0
-DRAW_REQUEST_NS: Final = 5.0
+DRAW_ROUND_NS: Final = 1.0
+DRAW_REQUEST_NS: Final = 6.0
 """The kernel draws a round, and a request, once for all cells of a block, ..."""
 
 ROUND_NS: Final = 0.6
-RETRY_NS: Final = 14.0
+RETRY_NS: Final = 13.0
 """... and simulates each round and each retry for every cell."""
 
-BLOCK_CELL_SECONDS: Final = 30e-6
-"""For each cell of a block: to make the tables that the kernel reads."""
+LESSON_CALL_NS: Final = 30.0
+"""The lesson's generator: a call, or a round, of a cell; its cells share nothing."""
 
+BLOCK_CELL_NS: Final = 30_000.0
+"""To make the tables that the kernel reads of a cell."""
+
+SHARD_NS: Final = 6_000_000.0
 SAVE_ROW_NS: Final = 250.0
-"""To encode a row for its shard."""
+"""To write a shard; and to encode a row for it."""
 
 COUNT_ROW_NS: Final = 4_000.0
-COUNT_CELL_SECONDS: Final = 0.5e-3
-"""With histograms: to count a row; and for each chunk of a cell's rows."""
+COUNT_CELL_NS: Final = 500_000.0
+"""With histograms: to count a row, and for each chunk of rows of a cell."""
 
-TABLE_ROW_NS: Final = 1_000.0
-TABLE_LINE_NS: Final = 150.0
-TABLE_CELL_SECONDS: Final = 2e-3
-"""For the tables: to count a row that was kept, or read and add a line of a histogram; and for each
-cell."""
+TABLE_ROW_NS: Final = 2_200.0
+TABLE_LINE_NS: Final = 1_500.0
+TABLE_CELL_NS: Final = 300_000.0
+"""For the tables: to count a row that was kept, or to read and add a line of a histogram; and for
+each cell."""
 
 SHARD_BYTES: Final = 6_000
 SHARD_CELL_BYTES: Final = 26
@@ -60,16 +64,20 @@ HISTOGRAM_LINE_BYTES: Final = 2.5
 HISTOGRAM_CELL_BYTES: Final = 1_700
 """A line of a histogram; all sums of a cell."""
 
-TABLES_BYTES: Final = 40_000
-TABLES_CELL_BYTES: Final = 1_000
-"""Manifest and tables of any run; and of each cell."""
+FOLDER_BYTES: Final = 100_000
+FOLDER_CELL_BYTES: Final = 700
+"""Manifest and tables of any run; what they have of each cell."""
+
+REFERENCE: Final = Cell(fault_rounds=100, tries=(3, 3, 3))
+REFERENCE_NS: Final = 38_500.0
+"""A replication of this cell alone, by which `pace` compares machines."""
 
 # --- the sample ----------------------------------------------------------------------------------
 
 SAMPLE_CELLS: Final = 64
-SAMPLE_REPLICATIONS: Final = 8
+SAMPLE_ROWS: Final = 512
 SAMPLE_SECONDS: Final = 0.3
-"""So many replications of so many cells are simulated, or fewer in this time."""
+"""So many rows of so many cells are simulated, or fewer in this time."""
 
 _GOLDEN: Final = (5**0.5 - 1) / 2
 """Its multiples modulo 1 spread evenly over the unit interval, however many there are. Axes of a
@@ -85,13 +93,13 @@ class Sample:
 
     Attributes
     ----------
-    row_seconds : float
-        Time of the kernel for a row, on one core of this machine.
+    row_ns : float
+        Time of the kernel for a row.
     spread : ndarray of float64, shape (K, len(METRICS))
         Standard deviation of each of `METRICS`, in the whole numbers that are stored.
     """
 
-    row_seconds: float
+    row_ns: float
     spread: NDArray[np.float64]
 
     @property
@@ -134,14 +142,14 @@ class Estimate:
     ----------
     n_shards, n_bytes : int, float
         Files, and their size.
-    core_seconds, table_seconds : float
+    core_ns, table_ns : float
         On one core: to make the shards; to make the tables of all that exists then.
     """
 
     n_shards: int = 0
     n_bytes: float = 0.0
-    core_seconds: float = 0.0
-    table_seconds: float = 0.0
+    core_ns: float = 0.0
+    table_ns: float = 0.0
 
 
 def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
@@ -164,37 +172,28 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     shared = {number: len(block.ids) for block in storage.blocks(numbers) for number in block.ids}
     places = [int((k + 0.5) * _GOLDEN % 1.0 * len(numbers)) for k in range(SAMPLE_CELLS)]
     chosen = list(dict.fromkeys(numbers[place] for place in places))
-    most = min(n, SAMPLE_CELLS * SAMPLE_REPLICATIONS // len(chosen))
-    rows, seconds = [], []
-    measured = expected = 0.0
-    _simulate(storage, chosen[0], 1)  # loads the kernel
+    most = min(n, SAMPLE_ROWS // len(chosen))
+    rows, row_ns = [], []
     deadline = time.perf_counter() + SAMPLE_SECONDS
     for number in chosen:
         cell = storage.parameters[number]
-        n_requests = cell.rounds * cell.rate_per_round
-        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds + n_requests))))
-        counters, took = _simulate(storage, number, m)
-        n_retries = counters[..., kernel.RETRIES].mean()
-        drawn = 1e-9 * (DRAW_ROUND_NS * cell.rounds + DRAW_REQUEST_NS * n_requests)
-        own = 1e-9 * (ROUND_NS * cell.rounds + RETRY_NS * n_retries)
-        measured += took
-        expected += m * (drawn + own)
-        seconds.append(own + drawn / shared[number])
+        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds * (1 + cell.rate_per_round)))))
+        block = Block((number,), (cell,), draws.generator)
+        counters = simulate_block(block, draws.indices(0, m), draws.seed)
+        row_ns.append(_row_ns(cell, counters, draws.generator, shared[number]))
         rows.append(rows_of(Task((number,), 0, m), counters, draws))
         if time.perf_counter() > deadline:
             break
-    speed = measured / expected
-    return Sample(float(np.mean(seconds)) * speed, _spread(storage, pl.concat(rows)))
+    return Sample(float(np.mean(row_ns)), _spread(storage, pl.concat(rows)))
 
 
-def _simulate(storage: Storage, number: int, n: int) -> tuple[NDArray[np.int64], float]:
-    """Counters of the first replications of a cell alone, and the time of the kernel."""
-    draws = storage.draws
-    block = Block((number,), (storage.parameters[number],), draws.generator)
-    _ = block.tables
-    started = time.thread_time()
-    counters = simulate_block(block, draws.indices(0, n), draws.seed)
-    return counters, time.thread_time() - started
+def _row_ns(cell: Cell, counters: NDArray[np.int64], generator: Generator, shared: int) -> float:
+    """Time of the kernel for a row of a cell, of which `shared` stand in a block."""
+    means = counters[:, 0].mean(axis=0)
+    if generator == "lesson":
+        return float(LESSON_CALL_NS * (cell.rounds + means[kernel.CALLS]))
+    drawn = DRAW_ROUND_NS * cell.rounds + DRAW_REQUEST_NS * means[kernel.REQUEST_COUNT]
+    return float(drawn / shared + ROUND_NS * cell.rounds + RETRY_NS * means[kernel.RETRIES])
 
 
 def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
@@ -205,3 +204,15 @@ def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
         masked = [np.ma.masked_array(t.numbers, ~t.known) for t in taken]
         found.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
     return np.concatenate(found)
+
+
+def pace() -> float:
+    """How many times as long as on the machine of the constants the kernel takes on this one."""
+    block = Block((0,), (REFERENCE,), "philox")
+    n = 100
+    took = []
+    for _ in range(4):  # the first time the kernel is loaded
+        started = time.thread_time()
+        simulate_block(block, np.arange(n), 1)
+        took.append(time.thread_time() - started)
+    return min(took) * 1e9 / (n * REFERENCE_NS)

@@ -183,24 +183,21 @@ class Histograms(Storage):
         """What the histograms that are missing cost, see `Storage.estimate`."""
         n_needed = cache(lambda ids: len(self.needed(ids)))
         lines_of_a_cell = cache(sample.lines)
-        row_seconds = sample.row_seconds + costs.COUNT_ROW_NS * 1e-9
-        n_shards, n_lines, n_bytes, seconds = 0, 0.0, 0.0, 0.0
+        n_shards, n_lines, n_bytes, core_ns = 0, 0.0, 0.0, 0.0
         for task in self.tasks(missing):
             n_rows = n_needed(task.ids) * (task.stop - task.start)
-            n_chunks = math.ceil(n_rows / ROWS_AT_ONCE)
-            of_task = n_rows * row_seconds
-            of_task += n_chunks * n_needed(task.ids) * costs.COUNT_CELL_SECONDS
-            n_parts = math.ceil(of_task / SAVE_SECONDS)
+            n_chunks = n_needed(task.ids) * math.ceil(n_rows / ROWS_AT_ONCE)
+            of_task = n_rows * (sample.row_ns + costs.COUNT_ROW_NS) + n_chunks * costs.COUNT_CELL_NS
+            n_parts = math.ceil(of_task * 1e-9 / SAVE_SECONDS)
             n_cells = n_parts * len(task.ids)
             lines = n_cells * lines_of_a_cell(math.ceil((task.stop - task.start) / n_parts))
             n_shards += n_parts
             n_lines += lines
             n_bytes += costs.HISTOGRAM_LINE_BYTES * lines + costs.HISTOGRAM_CELL_BYTES * n_cells
-            seconds += of_task
+            core_ns += of_task + n_parts * costs.SHARD_NS
         n_lines += sum(shard.n_lines for shard in shards)
-        table_seconds = n_lines * costs.TABLE_LINE_NS * 1e-9
-        table_seconds += self.cells.height * costs.TABLE_CELL_SECONDS
-        return Estimate(n_shards, n_bytes, seconds, table_seconds)
+        table_ns = n_lines * costs.TABLE_LINE_NS + self.cells.height * costs.TABLE_CELL_NS
+        return Estimate(n_shards, n_bytes, core_ns, table_ns)
 
     # --- reading them back -------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ def plan(
     else:
         state = state_of(experiment, manifest, folder)
     experiment, storage, shards = state.experiment, state.storage, state.stock.shards
-    missing, estimate = {}, costs.Estimate()
+    missing, estimate, folder_bytes, pace = {}, costs.Estimate(), 0, 1.0
     if not state.finished:
         all_cells = [point.cell for point in experiment.points]
         missing = state.stock.missing({(0, experiment.replications): all_cells})
@@ -136,6 +136,8 @@ def plan(
             numbers = list(dict.fromkeys(n for ids in missing.values() for n in ids))
             sample = costs.take_sample(storage, numbers, experiment.replications)
         estimate = storage.estimate(missing, shards, sample)
+        folder_bytes = costs.FOLDER_BYTES + len(experiment.points) * costs.FOLDER_CELL_BYTES
+        pace = costs.pace()
     n_done = sum(shard.n_rows for shard in shards)
     n_bytes_there = sum(shard.n_bytes for shard in shards)
     return Plan(
@@ -146,10 +148,10 @@ def plan(
         n_rows=n_done + n_rows(missing),
         n_done=n_done,
         n_shards=len(shards) + estimate.n_shards,
-        n_bytes=n_bytes_there + round(estimate.n_bytes),
+        n_bytes=n_bytes_there + round(estimate.n_bytes) + folder_bytes,
         n_bytes_there=n_bytes_there,
-        core_seconds=estimate.core_seconds,
-        table_seconds=estimate.table_seconds,
+        core_seconds=estimate.core_ns * pace * 1e-9,
+        table_seconds=estimate.table_ns * pace * 1e-9,
         jobs=jobs,
         n_cores=min(jobs, n_threads(None)),
         finished=state.finished,

@@ -81,14 +81,17 @@ class Rows(Storage):
         """What the rows that are missing cost, see `Storage.estimate`."""
         tasks, n = self.tasks(missing), n_rows(missing)
         n_cells = sum(len(task.ids) for task in tasks)
-        n_bytes = n * sample.row_bytes
-        n_bytes += len(tasks) * costs.SHARD_BYTES + n_cells * costs.SHARD_CELL_BYTES
-        seconds = n * (sample.row_seconds + costs.SAVE_ROW_NS * 1e-9)
-        seconds += n_cells * costs.BLOCK_CELL_SECONDS
         n_kept = n + sum(shard.n_rows for shard in shards)
-        table_seconds = n_kept * costs.TABLE_ROW_NS * 1e-9
-        table_seconds += self.cells.height * costs.TABLE_CELL_SECONDS
-        return Estimate(len(tasks), n_bytes, seconds, table_seconds)
+        return Estimate(
+            n_shards=len(tasks),
+            n_bytes=n * sample.row_bytes
+            + len(tasks) * costs.SHARD_BYTES
+            + n_cells * costs.SHARD_CELL_BYTES,
+            core_ns=n * (sample.row_ns + costs.SAVE_ROW_NS)
+            + n_cells * costs.BLOCK_CELL_NS
+            + len(tasks) * costs.SHARD_NS,
+            table_ns=n_kept * costs.TABLE_ROW_NS + self.cells.height * costs.TABLE_CELL_NS,
+        )
 
     def only(self, task: Task) -> Self:
         """The parameters of the cells; their lines in the table are not needed to simulate."""
