@@ -18,7 +18,7 @@ from mc.statistics import (
     compare,
     format_estimate,
     judge,
-    percentile_text,
+    placed,
     stacks,
     summarise,
     with_ratios,
@@ -285,5 +285,5 @@ def test_an_estimate_is_cut_to_the_digits_its_error_supports(
     ],
 )
 def test_no_figure_is_beyond_all_seeds_unless_it_is(percentile: float, expected: str) -> None:
-    got = percentile_text(percentile)
+    got = placed(percentile)
     assert got == expected

@@ -115,7 +115,7 @@ def _far_out(results: Results) -> Iterator[str]:
     """Published figures that few seeds are like."""
     import polars as pl
 
-    from mc.statistics import percentile_text
+    from mc.statistics import placed
 
     n = results.summary["published"].count()
     found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
@@ -128,7 +128,7 @@ def _far_out(results: Results) -> Iterator[str]:
     for (scenario, policy), lines in joined.group_by("scenario", "policy", maintain_order=True):
         yield "  " + ", ".join(str(n) for n in (scenario, policy) if n != "default")
         for line in lines.iter_rows(named=True):
-            where = percentile_text(line["published_percentile"])
+            where = placed(line["published_percentile"])
             yield f"    {line['metric']} {line['published']:g} is {where}"
 
 

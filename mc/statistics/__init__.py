@@ -38,7 +38,7 @@ from mc.statistics.comparisons import (
     compare,
 )
 from mc.statistics.counts import Histogram, Moments, histogram, moments
-from mc.statistics.digits import MISSING, format_estimate, half_width, percentile_text, to_fixed
+from mc.statistics.digits import MISSING, format_estimate, half_width, placed, to_fixed
 from mc.statistics.intervals import LEVEL
 from mc.statistics.rows import Stack, stacks, with_ratios
 from mc.statistics.summary import (
@@ -75,7 +75,7 @@ __all__ = [
     "histogram",
     "judge",
     "moments",
-    "percentile_text",
+    "placed",
     "stacks",
     "summarise",
     "summary",
