@@ -1,14 +1,14 @@
 """Figures and a page from a results folder.
 
     report.html                  one file that needs nothing else: the answer, figures, tables
-    figures/*.svg, *.png         each figure, as it can go into a paper
+    figures/*.svg, *.png         each figure, as it can go into a paper; PNG on request
     figures/*.parquet            what figures are made of, where no table holds it
 
-The rooms of this folder: `view` (what all take from the results), `words` (how numbers are
-written), `style` (how figures look and are written), `storm`, `distributions`, `sweeps`, `maps`,
-`frontier`, `forest`, `tracing` (each kind of figure), `pictures` (which of them there are, with
-their texts), `parts` (their panels on the page), `answer`, `tables`, `meanings`, `page` (the page
-around them).
+`view` gives what all take from the results, `notation` how numbers and names are written, `style`
+how figures look, `panels` how they are put together and drawn. `storm`, `distributions`, `sweeps`,
+`maps`, `tradeoff`, `forest` and `replication` are the kinds of figures; `pictures` says which of
+them there are. `page` writes the page: its text is in page.html, answer.html and captions.html,
+what it says comes from `answer` and `page_tables`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
 
 _OF_A_REPORT: Final = re.compile(
-    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?\.(svg|png|parquet)"
+    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?"
+    r"\.(svg|png|parquet)"
 )
 """Names that figures and their data have; others in their folder are not ours to remove."""
 
 
-def report(folder: str | Path | Results) -> Path:
+def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     """Draw the figures of a finished run and write its page.
 
     Parameters
     ----------
     folder : path or Results
         A results folder.
+    png : bool
+        Whether each figure is written as a bitmap, too.
 
     Returns
     -------
@@ -72,14 +75,18 @@ def report(folder: str | Path | Results) -> Path:
     import polars as pl  # these take a second
 
     from mc.reports.page import page
+    from mc.reports.panels import svg_file
     from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
     from mc.reports.view import View
 
     view = View(results)
     storms, spreads = storm_tables(view), spread_tables(view)
-    drawn = list(pictures(view, storms, spreads))
-    files = {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
-    files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
+    drawn = list(pictures(view, storms, spreads, png=png))
+    files = {
+        f"{_FIGURES}/{picture.name}.svg": svg_file(picture.pieces, picture.n_columns).encode()
+        for picture in drawn
+    }
+    files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn if picture.png}
     for name, parts in ((STORM_DATA, storms), (SPREAD_DATA, spreads)):
         if parts:
             files[name] = store.table_bytes(pl.concat(parts.values()))
@@ -138,9 +145,10 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     svg : str
     png : bytes
     """
-    from mc.reports import tracing
-    from mc.reports.style import style, written
-    from mc.reports.view import value_text
+    from mc.reports.notation import value_text
+    from mc.reports.panels import draw, png_file, svg_file
+    from mc.reports.replication import draw_replication
+    from mc.reports.style import style
 
     cells = {point.cell: point.parameters for point in points}
     labels = {}
@@ -149,4 +157,5 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
         names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
         labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
     with style():
-        return written(tracing.draw_trace(rounds, cells, labels))
+        drawing = draw_replication(rounds, cells, labels)
+        return svg_file(draw(drawing, "trace"), drawing.n_columns), png_file(drawing)
