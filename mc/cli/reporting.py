@@ -39,11 +39,16 @@ NoReport = Annotated[
 ]
 
 
-def report(folder: Folder) -> None:
+def report(
+    folder: Folder,
+    png: Annotated[
+        bool, typer.Option("--png", help="Write each figure as a PNG file, too.")
+    ] = False,
+) -> None:
     """Draw the figures of a finished run and write its page, report.html.
 
-    The page is one file that needs no network; figures are also written one by one, as SVG and
-    PNG, to the folder figures.
+    The page is one file that needs no network; figures are also written one by one, as SVG, to the
+    folder figures.
     """
     try:
         with on_signals(interrupt):
@@ -51,7 +56,7 @@ def report(folder: Folder) -> None:
             from mc import reports, store
 
             with faults():
-                print_text(f"{reports.report(store.load(folder))}\n")
+                print_text(f"{reports.report(store.load(folder), png=png)}\n")
     except KeyboardInterrupt:
         fail("stopped; the same command starts again", INTERRUPTED)
 

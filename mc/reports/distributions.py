@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -13,7 +14,7 @@ from mc.reports.notation import NAMES, metric_title
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
 from mc.reports.style import INK, SERIES
 from mc.reports.view import MOST_SCENARIOS, View
-from mc.statistics import METRICS, with_ratios
+from mc.statistics import METRICS
 from mc.statistics.metrics import divisors_of
 
 if TYPE_CHECKING:
@@ -39,32 +40,41 @@ Counts = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
 def count_values(view: View) -> Counts:
     """Count the values of all cells that are drawn one by one."""
     wanted = [c for scenario in view.scenarios[:MOST_SCENARIOS] for c in view.chosen(scenario)]
-    drawn = view.results.cells.filter(pl.col("cell").is_in(wanted))
-    if view.results.keeps_rows:
-        rows = view.results.scan().filter(pl.col("cell").is_in(wanted)).collect()
-        long = (
-            with_ratios(rows, drawn)
-            .select("cell", pl.col(list(NAMES)).cast(pl.Float64))
-            .unpivot(index="cell", variable_name="metric")
-            .drop_nulls()
-            .group_by("cell", "metric", "value")
-            .agg(count=pl.len())
-        )
-    else:
-        long = view.results.histograms.drop_nulls().filter(
-            pl.col("cell").is_in(wanted), pl.col("metric").is_in(list(NAMES))
-        )
-        divisors = {metric: pl.Series(divisors_of(METRICS[metric], drawn)) for metric in NAMES}
-        per = pl.DataFrame({"cell": drawn["cell"]} | divisors).unpivot(
-            index="cell", variable_name="metric", value_name="divisor"
-        )
-        long = long.join(per, on=["cell", "metric"]).with_columns(
-            value=pl.col("value") / pl.col("divisor")
-        )
-    return {
-        (cell, metric): (some["value"].to_numpy(), some["count"].to_numpy().astype(np.int64))
-        for (cell, metric), some in long.sort("value").group_by("cell", "metric")
+    cells = view.results.cells.filter(pl.col("cell").is_in(wanted))
+    divisors = {
+        (cell, metric): divisor
+        for metric in NAMES
+        for cell, divisor in zip(cells["cell"], divisors_of(METRICS[metric], cells), strict=True)
     }
+    if view.results.keeps_rows:
+        return _count_rows(view, wanted, divisors)
+    counted = view.results.histograms.drop_nulls().filter(
+        pl.col("cell").is_in(wanted), pl.col("metric").is_in(list(NAMES))
+    )
+    return {
+        (cell, metric): (
+            bars["value"].to_numpy() / divisors[cell, metric],
+            bars["count"].to_numpy(),
+        )
+        for (cell, metric), bars in counted.sort("value").group_by("cell", "metric")
+    }
+
+
+def _count_rows(view: View, cells: list[int], divisors: dict[tuple[int, str], float]) -> Counts:
+    metrics = [METRICS[name] for name in NAMES]
+    counters = {c for m in metrics for c in (m.counter, m.per) if isinstance(c, str)}
+    rows = view.results.scan().filter(pl.col("cell").is_in(cells)).select("cell", *sorted(counters))
+    counts: Counts = {}
+    for (cell,), some in rows.collect().group_by("cell"):
+        for metric in metrics:
+            names = [metric.counter, *([metric.per] if isinstance(metric.per, str) else [])]
+            numbers, *per = some.select(names).drop_nulls().to_numpy().T
+            divisor = per[0] if per else np.full(len(numbers), divisors[cell, metric.name])
+            known = divisor > 0
+            if known.any():
+                values = numbers[known] / divisor[known]
+                counts[cell, metric.name] = np.unique(values, return_counts=True)
+    return counts
 
 
 def histograms(view: View, scenario: str, counts: Counts) -> pl.DataFrame:
@@ -147,34 +157,42 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Drawin
     names = [wrapped(view.marked(cell), 52) for cell in chosen]
     row = _BAND + _NAME_LINE * max(name.count("\n") + 1 for name in names)
     panels = new_panels(list(map(metric_title, metrics)), 3.4, row * (len(chosen) + 0.1))
+    bars = dict(table.group_by("metric", "cell"))
     for metric, panel in zip(metrics, panels, strict=True):
-        bars = table.filter(pl.col("metric") == metric)
-        panel.set_ylim(len(chosen) - 0.9, -1.0)
         beside: Any = panel.get_yaxis_transform()
         name_look: Any = {"transform": beside, "va": "bottom", "fontsize": 7.5, "linespacing": 1.0}
-        for i, (cell, name) in enumerate(zip(chosen, names, strict=True)):
-            color = SERIES[i % len(SERIES)]
-            panel.axhline(i, color=color, linewidth=0.5)
-            _draw_histogram(panel, i, 0.9 * _BAND / row, bars.filter(pl.col("cell") == cell), color)
-            panel.text(0.0, i - _BAND / row, name, **name_look)
+        for y, name in enumerate(names):
+            panel.text(0.0, y - _BAND / row, name, **name_look)
+        outlines = [
+            _outline(bars[metric, cell], y, 0.9 * _BAND / row) if (metric, cell) in bars else []
+            for y, cell in enumerate(chosen)
+        ]
+        panel.add_collection(
+            PolyCollection(
+                outlines, facecolors=SERIES, edgecolors=SERIES, alpha=0.55, linewidths=0.3
+            )
+        )
+        grounds = [[(0, y), (1, y)] for y in range(len(chosen))]
+        panel.add_collection(
+            LineCollection(grounds, colors=SERIES, linewidths=0.5, transform=beside), autolim=False
+        )
         _draw_marks(panel, [view.estimates[cell, metric] for cell in chosen])
+        panel.autoscale_view()
+        panel.set_ylim(len(chosen) - 0.9, -1.0)
         panel.set_yticks([])
-        panel.grid(False, axis="y")
         panel.spines["left"].set_visible(False)
         panel.xaxis.set_major_locator(MaxNLocator(5))
         plain_numbers(panel.xaxis)
     return arrange(panels, 2, legend(panels, 3))
 
 
-def _draw_histogram(panel: Axes, y: int, height: float, bars: pl.DataFrame, color: str) -> None:
-    """Bars on a line, the highest of them of the given height."""
-    if bars.is_empty():
-        return
+def _outline(bars: pl.DataFrame, y: int, height: float) -> list[tuple[float, float]]:
+    """Outline of a histogram that stands on a line, its highest bar of the given height."""
     low, high, counts = (bars[name].to_numpy() for name in ("low", "high", "replications"))
     # from each end of a bar to the next; 0 where bars are left out
     x = np.column_stack([low, low, high, high]).ravel()
     shares = np.column_stack([0 * counts, counts, counts, 0 * counts]).ravel() / counts.max()
-    panel.fill_between(x, y, y - height * shares, color=color, alpha=0.55, linewidth=0.3)
+    return list(zip(x, y - height * shares, strict=True))
 
 
 def _draw_marks(panel: Axes, estimates: list[dict[str, Any]]) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mc.reports.notation import short
-from mc.reports.panels import Drawing, legend, wrapped
+from mc.reports.panels import Drawing, legend, wrapped, write_axes
 from mc.reports.style import INK, MUTED, SERIES, SHADE
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
@@ -69,17 +70,19 @@ def draw_claims(claims: Sequence[Mapping[str, Any]]) -> Drawing:
         _draw_differences(differences, *some, *_VERDICTS[verdict])
     _label_shares(shares)
     _label_differences(differences, [_in_errors(claim) or 0.0 for claim in claims])
-    beside: Any = differences.get_yaxis_transform()
-    for at, text in zip(y, means, strict=True):
-        differences.text(1.02, at, text, transform=beside, va="center", fontsize=8)
-    shares.set_yticks(y, texts)
-    differences.set_yticks([])
+    _write(shares, -0.02, y, texts, ha="right", fontsize=8.5)
+    _write(differences, 1.02, y, means, fontsize=8)
     for panel in (shares, differences):
+        panel.set_yticks([])
         panel.set_ylim(ends[-1] + 0.3, -0.3)
         panel.spines["left"].set_visible(False)
-        panel.grid(False, axis="y")
-        for end, height in list(zip(ends, heights, strict=True))[::2]:
-            panel.axhspan(end - height, end, color=SHADE, alpha=0.6, linewidth=0, zorder=0)
+        stripes = [
+            [(0, end - height), (1, end - height), (1, end), (0, end)]
+            for end, height in list(zip(ends, heights, strict=True))[::2]
+        ]
+        look: Any = {"transform": panel.get_yaxis_transform(), "alpha": 0.6, "zorder": 0}
+        panel.add_collection(PolyCollection(stripes, facecolors=SHADE, **look), autolim=False)
+        write_axes(panel)
     figure: Any = shares.figure
     head = legend([shares], 4)
     return Drawing([figure], [head] if head else [])
@@ -95,8 +98,6 @@ def _two_panels(n_lines: float) -> tuple[Axes, Axes]:
         figure.add_axes((left / width, bottom / height, share / width, inner / height))
         for left, share in ((_LEFT, _SHARES), (_LEFT + _SHARES + _BETWEEN, _DIFFERENCES))
     )
-    for panel in (shares, differences):
-        panel.xaxis.set_label_coords(0.5, -0.25 / inner)
     return shares, differences
 
 
@@ -148,6 +149,12 @@ def _draw_differences(
         markersize=6,
         linestyle="none",
     )
+
+
+def _write(panel: Axes, x: float, y: Sequence[float], texts: Sequence[str], **look: Any) -> None:
+    """Texts beside a panel: half the price of ticks with labels."""
+    for at, text in zip(y, texts, strict=True):
+        panel.text(x, at, text, transform=panel.get_yaxis_transform(), va="center", **look)
 
 
 def _label_differences(panel: Axes, errors: Sequence[float]) -> None:

@@ -162,7 +162,7 @@ def draw_maps(view: View, maps: Maps, metric: str) -> Drawing:
     n_values = len({value for _, value in maps.drawn})
     most = 4 if n_x <= 3 else 3 if n_x <= 5 or not maps.is_written else 2
     n_columns = min(len(panels), n_values if 1 < n_values <= most else most)
-    return arrange(panels, n_columns, _color_bar(maps, colors, metric))
+    return arrange(panels, n_columns, _color_bar(maps, colors, metric), has_grid=False)
 
 
 def _draw_map(
@@ -189,7 +189,6 @@ def _draw_map(
         linewidth=0.3,
         rasterized=means.size > _MOST_FIELDS,
     )
-    panel.grid(False)
     if n_columns > MOST_WRITTEN:
         return
     for i, row in enumerate(cells):

@@ -19,12 +19,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from matplotlib.ticker import Formatter
 
 from mc.reports.notation import short
-from mc.reports.style import FONT_OF_TEXT, FONTS, PAPER, VARIABLES, any_glyph
+from mc.reports.style import FONT_OF_TEXT, FONTS, GRID, PAPER, VARIABLES, any_glyph
 
 _DPI: Final = 150
 """Dots per inch of a PNG file, and of a bitmap inside an SVG file."""
@@ -32,6 +33,9 @@ _DPI: Final = 150
 _LINE: Final = 0.165
 _DIGIT: Final = 0.078
 """Inches of a line of text, and of a digit beside an axis."""
+
+_TICK_GAP: Final = 0.06
+"""Inches between an axis and its numbers."""
 
 _GAP: Final = 0.1
 """Inches around the panels of a file."""
@@ -96,17 +100,18 @@ def new_panels(
         panel.set_title(title, pad=5 + 72 * above)
         panel.set_xlabel(x_label)
         panel.set_ylabel(y_label)
-        panel.xaxis.set_label_coords(0.5, -0.25 / height)
         panels.append(panel)
     return panels
 
 
-def arrange(panels: Sequence[Axes], n_columns: int, *heads: Figure | None) -> Drawing:
-    """Give panels equal left margins, wide enough for what stands there, and make them a figure."""
-    texts = [text for panel in panels for text in _tick_texts(panel)]
-    ticks = 0.09 + _DIGIT * max(map(len, texts), default=0)
+def arrange(
+    panels: Sequence[Axes], n_columns: int, *heads: Figure | None, has_grid: bool = True
+) -> Drawing:
+    """Write the axes of panels, give all the same left margin, and make them a figure."""
+    longest = max(len(text) for panel in panels for text in (*_ticks(panel.yaxis)[1], ""))
+    beside = _TICK_GAP + _DIGIT * longest + 0.03
     labels = [panel.get_ylabel() for panel in panels]
-    left = 0.08 + ticks + _LINE * max(label.count("\n") + bool(label) for label in labels)
+    left = beside + _LINE * max(label.count("\n") + bool(label) for label in labels) + 0.08
     for panel in panels:
         figure: Any = panel.figure
         width, height = figure.get_size_inches()
@@ -114,16 +119,58 @@ def arrange(panels: Sequence[Axes], n_columns: int, *heads: Figure | None) -> Dr
         figure.set_size_inches(left + width, height)
         share = width / (left + width)
         panel.set_position((1 - share, y0, inner_width * share, inner_height))
-        panel.yaxis.set_label_coords(-ticks / (inner_width * width), 0.5)
+        write_axes(panel, beside, has_grid=has_grid)
     figures: list[Any] = [panel.figure for panel in panels]
     return Drawing(figures, [head for head in heads if head is not None], n_columns)
 
 
-def _tick_texts(panel: Axes) -> list[str]:
-    axis: Any = panel.yaxis
+def write_axes(panel: Axes, beside: float = 0.0, *, has_grid: bool = True) -> None:
+    """Write the numbers, labels and grid lines of both axes as plain texts and lines.
+
+    matplotlib keeps five artists for each tick and measures them; that would take as long as all
+    else in a panel.
+
+    Parameters
+    ----------
+    panel : matplotlib.axes.Axes
+        Complete but for this.
+    beside : float
+        Inches from the axes to the label on the left.
+    has_grid : bool
+    """
+    figure: Any = panel.figure
+    width, height = panel.get_position().size * figure.get_size_inches()
+    x_places, x_texts = _ticks(panel.xaxis)
+    y_places, y_texts = _ticks(panel.yaxis)
+    x_scale, y_scale = panel.get_xaxis_transform(), panel.get_yaxis_transform()
+    x_look: Any = {"transform": x_scale, "ha": "center", "va": "top", "fontsize": 8.5}
+    for x, text in zip(x_places, x_texts, strict=True):
+        panel.text(x, -_TICK_GAP / height, text, **x_look)
+    y_look: Any = {"transform": y_scale, "ha": "right", "va": "center_baseline", "fontsize": 8.5}
+    for y, text in zip(y_places, y_texts, strict=True):
+        panel.text(-_TICK_GAP / width, y, text, **y_look)
+    label_look: Any = {"transform": panel.transAxes, "multialignment": "center"}
+    panel.text(0.5, -0.25 / height, panel.get_xlabel(), ha="center", va="top", **label_look)
+    label_look |= {"rotation": 90, "ha": "right", "va": "center"}
+    panel.text(-beside / width, 0.5, panel.get_ylabel(), **label_look)
+    if has_grid:
+        grid: Any = {"colors": GRID, "linewidths": 0.6, "zorder": 0.5}
+        for lines, scale in (
+            ([[(x, 0), (x, 1)] for x in x_places], x_scale),
+            ([[(0, y), (1, y)] for y in y_places], y_scale),
+        ):
+            panel.add_collection(LineCollection(lines, transform=scale, **grid), autolim=False)
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_visible(False)
+
+
+def _ticks(axis: Any) -> tuple[list[float], list[str]]:
+    """Where the ticks of an axis are, as far as they can be seen, and what they are called."""
     low, high = sorted(axis.get_view_interval())
-    places = [y for y in axis.get_majorticklocs() if low <= y <= high]
-    return list(axis.get_major_formatter().format_ticks(places))
+    places = axis.get_majorticklocs()
+    texts = axis.get_major_formatter().format_ticks(places)
+    seen = [(x, text) for x, text in zip(places, texts, strict=True) if low <= x <= high]
+    return [x for x, _ in seen], [text for _, text in seen]
 
 
 def legend(panels: Sequence[Axes], n_columns: int = 2) -> Figure | None:
@@ -165,19 +212,24 @@ def plain_numbers(axis: Any) -> None:
 
 
 class _Plain(Formatter):
-    """As many digits as tell the ticks of a linear axis apart; three on another."""
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return short(x)
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Write the ticks."""
-        ticks = sorted(set(values))
-        steps = [b - a for a, b in itertools.pairwise(ticks)]
-        if not steps or max(steps) > 3 * min(steps):
-            return [short(x) for x in values]
-        for decimals in range(9):
-            if all(abs(round(tick, decimals) - tick) < min(steps) / 100 for tick in ticks):
-                break
-        texts = [f"{x:,.{decimals}f}" for x in values]
-        return [t.removeprefix("-") if float(t.replace(",", "")) == 0 else t for t in texts]
+        return plain_texts(values)
+
+
+def plain_texts(values: Sequence[float]) -> list[str]:
+    """As many digits as tell equally spaced numbers apart; three of others."""
+    ticks = sorted(set(values))
+    steps = [b - a for a, b in itertools.pairwise(ticks)]
+    if not steps or max(steps) > 3 * min(steps):
+        return [short(x) for x in values]
+    for decimals in range(9):
+        if all(abs(round(tick, decimals) - tick) < min(steps) / 100 for tick in ticks):
+            break
+    texts = [f"{x:,.{decimals}f}" for x in values]
+    return [t.removeprefix("-") if float(t.replace(",", "")) == 0 else t for t in texts]
 
 
 def not_below_zero(axis: Any) -> None:

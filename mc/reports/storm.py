@@ -46,6 +46,11 @@ class Stretch:
     n_steps: int
     step: int
 
+    @property
+    def stop(self) -> int:
+        """The round after the last."""
+        return self.start + self.n_steps * self.step
+
     def seconds(self, cell: Cell) -> NDArray[np.float64]:
         """Where the steps begin and the last one ends, counted from the start of the fault.
 
@@ -57,7 +62,7 @@ class Stretch:
 
     def mean(self, per_round: NDArray[Any]) -> NDArray[np.float64]:
         """Mean over the rounds of each step, along the last axis."""
-        shown = per_round[..., self.start : self.start + self.n_steps * self.step]
+        shown = per_round[..., self.start : self.stop]
         # added slice by slice: a mean over a short last axis takes four times as long
         total = np.zeros((*shown.shape[:-1], self.n_steps), np.int64)
         for i in range(self.step):
@@ -134,8 +139,9 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
     chosen, source = view.chosen(scenario), view.source
     cells = [view.parameters(number) for number in chosen]
     shown = choose_stretch(equally_long(cells), _drain(view, chosen))
+    until_shown = [replace(cell, rounds=shown.stop) for cell in cells]  # a round knows no later one
     frames = []
-    for number, cell in zip(chosen, cells, strict=True):
+    for number, cell in zip(chosen, until_shown, strict=True):
         indices = view.indices(number)
         at_once = max(1, _ROUNDS_AT_ONCE // cell.rounds)
         calls = []

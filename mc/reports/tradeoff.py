@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from matplotlib.ticker import AutoLocator
+
 from mc.reports.notation import NAMES, metric_title
 from mc.reports.panels import (
     Drawing,
@@ -13,6 +15,7 @@ from mc.reports.panels import (
     new_panels,
     not_below_zero,
     plain_numbers,
+    plain_texts,
     wrapped,
 )
 from mc.reports.style import DASHES, INK, MARKERS, PAPER, SERIES
@@ -51,7 +54,7 @@ def draw_tradeoff(view: View, scenarios: Sequence[str]) -> Drawing:
         for axis in (panel.xaxis, panel.yaxis):
             not_below_zero(axis)
             plain_numbers(axis)
-        _add_times_usual(view, panel, scenario)
+        _write_times_usual(view, panel, scenario)
     return arrange(panels, min(2, len(panels)), legend(panels))
 
 
@@ -124,12 +127,16 @@ def _write_letters(view: View, panel: Axes, scenario: str) -> None:
         )
 
 
-def _add_times_usual(view: View, panel: Axes, scenario: str) -> None:
-    """A second axis above, where all cells have the same usual rate."""
+def _write_times_usual(view: View, panel: Axes, scenario: str) -> None:
+    """A second scale above, where all cells have the same usual rate."""
     rate = view.usual_rate(scenario)
     if rate is None:
         return
-    scales: Any = (lambda x: x / rate, lambda x: x * rate)
-    above = panel.secondary_xaxis("top", functions=scales)
-    above.set_xlabel(NAMES["times_usual"])
-    plain_numbers(above.xaxis)
+    low, high = (x / rate for x in panel.get_xlim())
+    ticks = [x for x in AutoLocator().tick_values(low, high) if low <= x <= high]
+    look: Any = {"ha": "center", "va": "bottom"}
+    for x, text in zip(ticks, plain_texts(ticks), strict=True):
+        panel.text(
+            x * rate, 1.02, text, transform=panel.get_xaxis_transform(), fontsize=8.5, **look
+        )
+    panel.text(0.5, 1.1, NAMES["times_usual"], transform=panel.transAxes, **look)
