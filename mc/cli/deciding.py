@@ -145,7 +145,7 @@ def best(
         asked = tuple(name for name in _per(per) if name not in over)
         found = decisions.best(
             *(folder, metric, cast("Goal", goal), subject_to or (), asked, where or (), over),
-            notify=tell,
+            say=tell,
         )
         conditions = f", subject to {' and '.join(subject_to)}" if subject_to else ""
         title = f"{metric}, {'smallest' if goal == 'min' else 'largest'} mean is best{conditions}"
@@ -247,7 +247,7 @@ def frontier(
     with faults():
         from mc import decisions
 
-        found = decisions.frontier(folder, one, other, per=_per(per), where=where or (), notify=tell)
+        found = decisions.frontier(folder, one, other, per=_per(per), where=where or (), say=tell)
         _print(found, form, lambda frame: _frontier_lines(frame, (one, other), _per(per)))
 
 

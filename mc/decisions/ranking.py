@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from mc import statistics, store
 from mc.decisions.choosing import QuestionError, metric_named
-from mc.decisions.rivals import Notify, Rivals, ask, questions, read_rivals
+from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
 from mc.experiment.words import quote
-from mc.statistics import Metric
+from mc.model import Metric
 from mc.statistics.best import (
     NO,
     Constraint,
@@ -38,7 +38,7 @@ def best(
     where: Sequence[str] = (),
     across: Sequence[str] = (),
     level: float = statistics.LEVEL,
-    notify: Notify = lambda message: None,
+    say: Say = lambda message: None,
 ) -> pl.DataFrame:
     """Find the best cell, and all that cannot be told from it.
 
@@ -64,7 +64,7 @@ def best(
         must hold in each. They are not in `per`.
     level : float
         Between 0 and 1: of all statements about the cells that compete, together.
-    notify : callable
+    say : callable
         Told where there is no answer, and why: a metric of the fault window has no value in a
         scenario without fault.
 
@@ -112,10 +112,10 @@ def best(
     groups = questions(results, [name for name in per if name not in across], where, across)
 
     def answer(cells: pl.DataFrame) -> pl.DataFrame:
-        rivals = read_rivals(results, cells, metrics, across, notify)
+        rivals = read_rivals(results, cells, metrics, across, say)
         return ask(rivals, lambda some: _ranked(some, metric, goal, bounds, level))
 
-    return _all_answers(groups, answer, notify)
+    return _all_answers(groups, answer, say)
 
 
 def _ranked(
@@ -171,7 +171,7 @@ def _nearest(parts: Sequence[Paired], relation: Relation) -> NDArray[np.float64]
 
 
 def _all_answers(
-    groups: Iterable[pl.DataFrame], answer: Callable[[pl.DataFrame], pl.DataFrame], notify: Notify
+    groups: Iterable[pl.DataFrame], answer: Callable[[pl.DataFrame], pl.DataFrame], say: Say
 ) -> pl.DataFrame:
     """Answer each question; refuse if none can be answered, and tell of those that cannot."""
     frames, refused = [], []
@@ -184,7 +184,7 @@ def _all_answers(
     if not frames:
         raise QuestionError("; ".join(reasons))
     for reason in reasons:
-        notify(reason)
+        say(reason)
     return pl.concat(frames)
 
 
@@ -196,7 +196,7 @@ def frontier(
     per: Sequence[str] = ("scenario",),
     where: Sequence[str] = (),
     level: float = statistics.LEVEL,
-    notify: Notify = lambda message: None,
+    say: Say = lambda message: None,
 ) -> pl.DataFrame:
     """Find the cells that no other beats in both of two metrics.
 
@@ -214,7 +214,7 @@ def frontier(
         Only cells that all of these describe, as for `best`.
     level : float
         Between 0 and 1: of all answers about the cells that compete, together.
-    notify : callable
+    say : callable
         Told where there is no answer, and why.
 
     Returns
@@ -253,8 +253,8 @@ def frontier(
         raise QuestionError(f"two different metrics are needed, got {one} twice")
     return _all_answers(
         questions(results, per, where),
-        lambda cells: frontier_among(results, cells, metrics, goals, level, notify),
-        notify,
+        lambda cells: frontier_among(results, cells, metrics, goals, level, say),
+        say,
     )
 
 
@@ -264,10 +264,10 @@ def frontier_among(
     metrics: tuple[Metric, Metric],
     goals: tuple[Goal, Goal] = ("min", "min"),
     level: float = statistics.LEVEL,
-    notify: Notify = lambda message: None,
+    say: Say = lambda message: None,
 ) -> pl.DataFrame:
     """Find the frontier of some lines of the table of cells; as for `frontier`."""
-    rivals = read_rivals(results, cells, metrics, notify=notify)
+    rivals = read_rivals(results, cells, metrics, say=say)
     return ask(rivals, lambda some: _on_frontier(some, metrics, goals, level))
 
 

@@ -12,9 +12,10 @@ import polars as pl
 
 from mc.decisions.choosing import QuestionError, cell_name, coordinates, where_all
 from mc.experiment.words import hint, listed, quote
-from mc.statistics import Metric, Stack
+from mc.model import Metric
+from mc.statistics import Stack
 from mc.statistics.best import Paired
-from mc.statistics.metrics import Numbers
+from mc.statistics.rows import Numbers
 from mc.store import Results
 
 MIN_REPLICATIONS: Final = 30
@@ -23,7 +24,7 @@ MIN_REPLICATIONS: Final = 30
 MAX_CELLS: Final = 2000
 """Each is compared with each other."""
 
-Notify = Callable[[str], None]
+Say = Callable[[str], None]
 """Takes a sentence for the user: what is left out of an answer, or why there is none."""
 
 
@@ -91,7 +92,7 @@ def read_rivals(
     cells: pl.DataFrame,
     metrics: Sequence[Metric],
     across: Sequence[str] = (),
-    notify: Notify = lambda message: None,
+    say: Say = lambda message: None,
 ) -> Rivals:
     """Read some metrics, in all replications in which every rival has all of them.
 
@@ -105,8 +106,12 @@ def read_rivals(
         What is asked for.
     across : sequence of str
         Coordinates whose values are places: in each place the same rivals.
-    notify : callable
+    say : callable
         Told which cells and which replications are left out.
+
+    Returns
+    -------
+    Rivals
 
     Raises
     ------
@@ -127,7 +132,7 @@ def read_rivals(
         )
     n_out = max(place.height for place in places) - rivals.height
     if n_out:
-        notify(f"{n_out} cells are left out: they are not in every {' and '.join(across)}")
+        say(f"{n_out} cells are left out: they are not in every {' and '.join(across)}")
     numbers = [
         rivals.select(names)
         .join(place, on=names, how="left", nulls_equal=True, maintain_order="left")["cell"]
@@ -136,11 +141,11 @@ def read_rivals(
     ]
     taken, n_rows = _read(results, [n for part in numbers for n in part], metrics)
     if n_rows < int(cells["replications"].max()):  # type: ignore[arg-type]
-        notify(f"only the first {n_rows:,} replications are used, which all of these cells have")
+        say(f"only the first {n_rows:,} replications are used, which all of these cells have")
     values, n, undefined = _known_values(taken, len(places), rivals.height)
     for name, k in undefined if len(places) > 1 else ():
         where = cell_name(places[k].row(0, named=True), across)
-        notify(f"{where}: {name} is undefined, it is left out there")
+        say(f"{where}: {name} is undefined, it is left out there")
     if n < MIN_REPLICATIONS:
         raise QuestionError(_too_few(cells, n, list(dict.fromkeys(name for name, _ in undefined))))
     return Rivals(rivals.select(names if across else ["cell", *names]), n, values)
@@ -152,7 +157,7 @@ def _read(
     """The values of some metrics in the cells of these numbers, in their order."""
     cells = results.cells.filter(pl.col("cell").is_in(list(wanted))).sort("cell")
     n = int(cells["replications"].min())  # type: ignore[arg-type]
-    counters = {c for m in metrics for c in (m.counter, m.per) if isinstance(c, str)}
+    counters = {name for metric in metrics for name in (metric.counter, metric.per) if name}
     rows = (
         results.scan()
         .filter(pl.col("cell").is_in(list(wanted)), pl.col("replication") < n)
@@ -224,6 +229,11 @@ def ask(rivals: Rivals, answer: Callable[[Rivals], pl.DataFrame]) -> pl.DataFram
     rivals : Rivals
     answer : callable
         Gives a line for each rival: its names, then the answer.
+
+    Returns
+    -------
+    polars.DataFrame
+        A line for each rival.
     """
     digests = [_digest(rivals, k) for k in range(rivals.names.height)]
     first = {digest: digests.index(digest) for digest in dict.fromkeys(digests)}

@@ -4,11 +4,12 @@
     figures/*.svg, *.png         each figure, as it can go into a paper; PNG on request
     figures/*.parquet            what figures are made of, where no table holds it
 
-`view` gives what all take from the results, `notation` how numbers and names are written, `style`
-how figures look, `panels` how they are put together and drawn. `storm`, `distributions`, `sweeps`,
-`maps`, `tradeoff`, `forest` and `replication` are the kinds of figures; `pictures` says which of
-them there are. `page` writes the page: its text is in page.html, answer.html and captions.html,
-what it says comes from `answer` and `page_tables`.
+All start from `view`, which has what is taken from the results, and `notation`, how numbers and
+names are written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff`, `forest` and
+`replication` are the kinds of figures, made of `panels` in one `style` and drawn by `rendering`;
+`pictures` says which of them there are. `page` writes the page: its text is in page.html,
+answer.html and captions.html, and what the text says is found by `answer`, `page_tables` and
+`pictures`.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     import polars as pl  # these take a second
 
     from mc.reports.page import page
-    from mc.reports.panels import svg_file
     from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
+    from mc.reports.rendering import svg_file
     from mc.reports.view import View
 
     view = View(results)
@@ -146,7 +147,7 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     png : bytes
     """
     from mc.reports.notation import value_text
-    from mc.reports.panels import draw, png_file, svg_file
+    from mc.reports.rendering import draw, png_file, svg_file
     from mc.reports.replication import draw_replication
     from mc.reports.style import style
 

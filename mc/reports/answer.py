@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import MAX
-from mc.model import MEANINGS
+from mc.model import METRICS
 from mc.reports.notation import in_a_sentence, short, with_error
 from mc.reports.view import View
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN, half_width
@@ -72,7 +72,7 @@ def cited(view: View) -> dict[str, tuple[list[dict[str, Any]], int]]:
 
 def estimate(view: View, cell: int, metric: str) -> str:
     """A mean with its error and unit, as a sentence has it."""
-    unit = MEANINGS[metric][0]
+    unit = METRICS[metric].unit
     return in_a_sentence(view.mean(cell, metric), view.half_width(cell, metric), unit)
 
 
@@ -114,7 +114,7 @@ def largest_difference(view: View, scenario: str) -> dict[str, Any] | None:
         return None
     by_size = compared.sort(pl.col("mean_difference").abs(), "cell", descending=[True, False])
     line = by_size.row(0, named=True)
-    unit = MEANINGS[view.strain(scenario)][0]
+    unit = METRICS[view.strain(scenario)].unit
     return line | {
         "label": view.lines[line["cell"]]["label"],
         "baseline": view.lines[line["baseline"]]["label"],

@@ -10,12 +10,13 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from mc.reports.notation import NAMES, metric_title
+from mc.model import HEADLINE, METRICS
+from mc.reports.notation import metric_title
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
 from mc.reports.style import INK, SERIES
 from mc.reports.view import MOST_SCENARIOS, View
-from mc.statistics import METRICS
-from mc.statistics.metrics import divisors_of
+from mc.statistics import with_ratios
+from mc.statistics.rows import divisors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,40 +42,30 @@ def count_values(view: View) -> Counts:
     """Count the values of all cells that are drawn one by one."""
     wanted = [c for scenario in view.scenarios[:MOST_SCENARIOS] for c in view.chosen(scenario)]
     cells = view.results.cells.filter(pl.col("cell").is_in(wanted))
-    divisors = {
-        (cell, metric): divisor
-        for metric in NAMES
-        for cell, divisor in zip(cells["cell"], divisors_of(METRICS[metric], cells), strict=True)
-    }
+    metrics = [METRICS[name] for name in HEADLINE]
     if view.results.keeps_rows:
-        return _count_rows(view, wanted, divisors)
+        counters = {name for m in metrics for name in (m.counter, m.per) if name}
+        rows = view.results.scan().filter(pl.col("cell").is_in(wanted))
+        values = with_ratios(rows.select("cell", *sorted(counters)).collect(), cells)
+        return {
+            (cell, metric): np.unique(known.to_numpy(), return_counts=True)
+            for (cell,), some in values.group_by("cell")
+            for metric in HEADLINE
+            if len(known := some[metric].drop_nulls().cast(pl.Float64))
+        }
+    divisors = {
+        m.name: dict(zip(cells["cell"], divisors_of(m, cells), strict=True)) for m in metrics
+    }
     counted = view.results.histograms.drop_nulls().filter(
-        pl.col("cell").is_in(wanted), pl.col("metric").is_in(list(NAMES))
+        pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
     )
     return {
         (cell, metric): (
-            bars["value"].to_numpy() / divisors[cell, metric],
+            bars["value"].to_numpy() / divisors[metric][cell],
             bars["count"].to_numpy(),
         )
         for (cell, metric), bars in counted.sort("value").group_by("cell", "metric")
     }
-
-
-def _count_rows(view: View, cells: list[int], divisors: dict[tuple[int, str], float]) -> Counts:
-    metrics = [METRICS[name] for name in NAMES]
-    counters = {c for m in metrics for c in (m.counter, m.per) if isinstance(c, str)}
-    rows = view.results.scan().filter(pl.col("cell").is_in(cells)).select("cell", *sorted(counters))
-    counts: Counts = {}
-    for (cell,), some in rows.collect().group_by("cell"):
-        for metric in metrics:
-            names = [metric.counter, *([metric.per] if isinstance(metric.per, str) else [])]
-            numbers, *per = some.select(names).drop_nulls().to_numpy().T
-            divisor = per[0] if per else np.full(len(numbers), divisors[cell, metric.name])
-            known = divisor > 0
-            if known.any():
-                values = numbers[known] / divisor[known]
-                counts[cell, metric.name] = np.unique(values, return_counts=True)
-    return counts
 
 
 def histograms(view: View, scenario: str, counts: Counts) -> pl.DataFrame:
@@ -94,7 +85,7 @@ def histograms(view: View, scenario: str, counts: Counts) -> pl.DataFrame:
         the unit of the metric), `replications`.
     """
     frames = [_SCHEMA.to_frame()]
-    for metric in NAMES:
+    for metric in HEADLINE:
         cells = [cell for cell in view.chosen(scenario) if (cell, metric) in counts]
         if not cells:
             continue
@@ -151,6 +142,10 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Drawin
         As for `histograms`.
     table : polars.DataFrame
         What `histograms` gave.
+
+    Returns
+    -------
+    Drawing
     """
     chosen = view.chosen(scenario)
     metrics = table["metric"].unique(maintain_order=True).to_list()
@@ -163,15 +158,11 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Drawin
         name_look: Any = {"transform": beside, "va": "bottom", "fontsize": 7.5, "linespacing": 1.0}
         for y, name in enumerate(names):
             panel.text(0.0, y - _BAND / row, name, **name_look)
-        outlines = [
-            _outline(bars[metric, cell], y, 0.9 * _BAND / row) if (metric, cell) in bars else []
-            for y, cell in enumerate(chosen)
-        ]
-        panel.add_collection(
-            PolyCollection(
-                outlines, facecolors=SERIES, edgecolors=SERIES, alpha=0.55, linewidths=0.3
-            )
-        )
+        known = [(y, cell) for y, cell in enumerate(chosen) if (metric, cell) in bars]
+        outlines = [_outline(bars[metric, cell], y, 0.9 * _BAND / row) for y, cell in known]
+        colors = [SERIES[y % len(SERIES)] for y, _ in known]
+        look: Any = {"facecolors": colors, "edgecolors": colors, "alpha": 0.55, "linewidths": 0.3}
+        panel.add_collection(PolyCollection(outlines, **look))
         grounds = [[(0, y), (1, y)] for y in range(len(chosen))]
         panel.add_collection(
             LineCollection(grounds, colors=SERIES, linewidths=0.5, transform=beside), autolim=False

@@ -6,31 +6,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mc.experiment import CELL_COLUMNS
-from mc.model import MEANINGS
+from mc.model import HEADLINE, METRICS
 from mc.statistics import format_estimate
 
-NAMES: Final = {
-    "calls": "calls",
-    "multiplier": "multiplier",
-    "peak": "peak",
-    "successful": "successful",
-    "dropped": "dropped",
-    "window_rate": "window rate",
-    "times_usual": "times the usual rate",
-}
-"""The metrics that the report shows, in the lesson's order, and what it calls them."""
+NAMES: Final = {name: METRICS[name].label for name in HEADLINE}
+"""The metrics that the report shows, and what it calls them."""
 
 
 def metric_title(metric: str) -> str:
     """Name and unit of a metric."""
-    unit = MEANINGS[metric][0]
-    name = NAMES.get(metric, metric.replace("_", " "))
+    name, unit = METRICS[metric].label, METRICS[metric].unit
     return name if unit in ("", name) else f"{name} ({unit})"
 
 
 def parameter_title(name: str) -> str:
     """Name and unit of a parameter."""
-    unit = CELL_COLUMNS[name][0]
+    unit = CELL_COLUMNS[name].unit
     return f"{name} ({unit})" if unit else name
 
 

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from mc.decisions.rivals import MAX_CELLS, MIN_REPLICATIONS
 from mc.reports import answer, notation, page_tables
-from mc.reports.panels import svg_for_page
 from mc.reports.pictures import SECTIONS, Picture
+from mc.reports.rendering import svg_for_page
 from mc.reports.sweeps import MOST_POLICIES
 from mc.reports.view import MOST_SCENARIOS, View
 from mc.statistics import half_width

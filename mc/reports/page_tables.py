@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import CELL_COLUMNS, MAX
-from mc.model import MEANINGS, PARAMETERS
+from mc.model import METRICS, PARAMETERS
 from mc.reports.notation import NAMES, percent, value_text, with_error
 from mc.reports.view import View
 from mc.statistics import half_width
@@ -197,12 +197,13 @@ def metrics(view: View) -> Table:
     named = {*view.metrics(), *(claim["link_metric"] for claim in view.claims)}
     named |= set(view.results.summary.drop_nulls("published")["metric"])
     lines = [
-        (NAMES.get(metric, metric), unit or "1", meaning)
-        for metric, (unit, meaning) in MEANINGS.items()
-        if metric in named
+        (NAMES.get(name, name), metric.unit or "1", metric.meaning)
+        for name, metric in METRICS.items()
+        if name in named
     ]
+    attempts = CELL_COLUMNS["max_attempts"]
     lines += [
-        ("max_attempts", *CELL_COLUMNS["max_attempts"]),
+        ("max_attempts", attempts.unit, attempts.meaning),
         ("replications", "1", "independent runs of a cell"),
         ("±", "of the number", "half-width of the 95 % interval of a mean"),
     ]

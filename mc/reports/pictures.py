@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
-from mc.model import MEANINGS
+from mc.model import METRICS
 from mc.reports.distributions import count_values, draw_distributions, histograms
 from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.maps import draw_maps, plan_maps
 from mc.reports.notation import NAMES, with_error
-from mc.reports.panels import Drawing, Piece, draw, png_file
+from mc.reports.panels import Drawing
+from mc.reports.rendering import Piece, draw, png_file
 from mc.reports.storm import curves, draw_curves
 from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
@@ -107,6 +109,10 @@ def pictures(
         See `storm_tables` and `spread_tables`.
     png : bool
         Whether bitmaps are made, too.
+
+    Yields
+    ------
+    Picture
     """
     with style():
         for kind, name, data, drawing, facts in _plan(view, storms, spreads):
@@ -184,7 +190,7 @@ def _ranges(view: View, scenario: str, *metrics: str) -> list[Range]:
 
 
 def _estimate(view: View, cell: int, metric: str) -> str:
-    unit = MEANINGS[metric][0]
+    unit = METRICS[metric].unit
     return with_error(view.mean(cell, metric), view.half_width(cell, metric), unit)
 
 
@@ -194,7 +200,7 @@ def _claims(view: View) -> Iterator[_Planned]:
         by_scenario.setdefault(claim["scenario"], []).append(claim)
     for i, (scenario, claims) in enumerate(list(by_scenario.items())[:MOST_SCENARIOS], 1):
         verdicts = [claim["verdict"] for claim in claims if claim["verdict"] is not None]
-        counts = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
+        counts = dict(Counter(verdicts).most_common())
         facts = {"scenario": scenario, "n": len(claims), "counts": counts, "most": MOST_CLAIMS}
         drawing = draw_claims(claims[:MOST_CLAIMS])
         yield "claims", f"claims-{i}", "claims.parquet", drawing, facts

@@ -191,6 +191,10 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Drawing:
         As for `curves`.
     table : polars.DataFrame
         What `curves` gave.
+
+    Returns
+    -------
+    Drawing
     """
     chosen = view.chosen(scenario)
     cells = equally_long(view.parameters(number) for number in chosen)

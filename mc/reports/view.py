@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from mc import decisions
 from mc import experiment as experiments
 from mc.decisions import QuestionError, cell_name
-from mc.model import MEANINGS, Cell
+from mc.model import METRICS, Cell
 from mc.reports.notation import NAMES, in_a_sentence, parameter_title, short
 from mc.runner import indices_of
-from mc.statistics import METRICS, half_width
+from mc.statistics import half_width
 from mc.statistics.best import NO, YES
 from mc.store import Results
 
@@ -369,7 +369,7 @@ def _against_cell(claim: Mapping[str, Any]) -> dict[str, str]:
     mean, error = claim["mean_difference"], half_width(claim)
     return {
         "names": f"{claim['left']} − {claim['right']}",
-        "difference": in_a_sentence(mean, error, MEANINGS[claim["link_metric"]][0]),
+        "difference": in_a_sentence(mean, error, METRICS[claim["link_metric"]].unit),
     }
 
 
@@ -379,7 +379,7 @@ def _against_number(claim: Mapping[str, Any]) -> dict[str, str]:
         return _against_cell(claim)
     number = float(claim["right"])
     distance = f"{short(abs(mean))} {'above' if mean > 0 else 'below'}" if mean else "equal to"
-    text = in_a_sentence(mean + number, error, MEANINGS[claim["link_metric"]][0])
+    text = in_a_sentence(mean + number, error, METRICS[claim["link_metric"]].unit)
     return {
         "names": f"{claim['left']} against {claim['right']}",
         "difference": f"{text}, {distance} {number:,.10g}",
