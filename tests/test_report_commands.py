@@ -65,6 +65,15 @@ def test_a_page_of_earlier_results_is_called_so_until_it_is_made_anew(tmp_path: 
         assert told not in invoke(*command).stderr
 
 
+def test_png_files_are_for_those_who_ask(tmp_path: Path) -> None:
+    file, out = write(tmp_path, VARIANTS["one cell, no axis"]), tmp_path / "results"
+    assert invoke("run", file, "--out", out).exit_code == 0
+    assert invoke("report", out).exit_code == 0
+    assert not list((out / "figures").glob("*.png"))
+    assert invoke("report", out, "--png").exit_code == 0
+    assert list((out / "figures").glob("*.png"))
+
+
 def test_a_folder_without_results_has_no_report(tmp_path: Path) -> None:
     got = invoke("report", tmp_path)
     assert got.exit_code == 2

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import CACHE_FOLDER
 from mc.kernel.layout import (
+    CALLS,
     DONE,
     GROW,
     N_COUNTERS,
@@ -48,6 +49,7 @@ from mc.kernel.layout import (
 
 __all__ = [
     "CACHE_FOLDER",
+    "CALLS",
     "DONE",
     "N_COUNTERS",
     "N_RECORDED",
