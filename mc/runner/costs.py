@@ -1,8 +1,8 @@
-"""What rows, histograms and tables cost: constants that were measured, and a small sample of rows.
+"""What rows, histograms and tables cost: measured constants, and a small sample of rows.
 
-The constants are of one core of an Intel Xeon of 2025 with AVX-512 (Python 3.11, numba 0.62, polars
-1.36); `pace` says how much longer this machine takes. Whoever makes a part faster measures its
-constants again.
+The constants are of one core of an Intel Xeon with AVX-512 (2.8 GHz; Python 3.11, numba 0.68,
+polars 2.1). `pace` says how much longer this machine takes. Whoever makes a part faster measures
+its constants again.
 """
 
 from __future__ import annotations
@@ -28,63 +28,56 @@ if TYPE_CHECKING:
 
 # --- constants -----------------------------------------------------------------------------------
 
+# the kernel: draws of a round and of a request, once for all cells of a block
 DRAW_ROUND_NS: Final = 1.0
 DRAW_REQUEST_NS: Final = 6.0
-"""The kernel draws a round, and a request, once for all cells of a block, ..."""
-
+# ... and for every cell a round, and a retry
 ROUND_NS: Final = 0.6
 RETRY_NS: Final = 13.0
-"""... and simulates each round and each retry for every cell."""
-
-LESSON_CALL_NS: Final = 30.0
-"""The lesson's generator: a call, or a round, of a cell; its cells share nothing."""
-
+# with the lesson's generator, of which cells share nothing: a round or a call
+LESSON_NS: Final = 30.0
+# the tables that the kernel reads, for a cell
 BLOCK_CELL_NS: Final = 30_000.0
-"""To make the tables that the kernel reads of a cell."""
 
+# rows: writing a shard, and encoding a row
 SHARD_NS: Final = 6_000_000.0
 SAVE_ROW_NS: Final = 250.0
-"""To write a shard; and to encode a row for it."""
-
+# histograms: counting a row, and each chunk of rows of a cell
 COUNT_ROW_NS: Final = 4_000.0
 COUNT_CELL_NS: Final = 500_000.0
-"""With histograms: to count a row, and for each chunk of rows of a cell."""
 
+# tables: counting a row that was kept, or reading and adding a line of a histogram; and each cell
 TABLE_ROW_NS: Final = 2_200.0
 TABLE_LINE_NS: Final = 1_500.0
 TABLE_CELL_NS: Final = 300_000.0
-"""For the tables: to count a row that was kept, or to read and add a line of a histogram; and for
-each cell."""
 
+# a file of rows: without the rows, and what its footer says of a cell
 SHARD_BYTES: Final = 6_000
 SHARD_CELL_BYTES: Final = 26
-"""A file of rows without its rows; what its footer says of each cell."""
-
+# a line of a histogram, and all sums of a cell
 HISTOGRAM_LINE_BYTES: Final = 2.5
 HISTOGRAM_CELL_BYTES: Final = 1_700
-"""A line of a histogram; all sums of a cell."""
-
+# manifest and tables of any run, and what they hold of a cell
 FOLDER_BYTES: Final = 100_000
 FOLDER_CELL_BYTES: Final = 700
-"""Manifest and tables of any run; what they have of each cell."""
 
 REFERENCE: Final = Cell(fault_rounds=100, tries=(3, 3, 3))
 REFERENCE_NS: Final = 38_500.0
-"""A replication of this cell alone, by which `pace` compares machines."""
+"""A replication of this cell alone: by it `pace` compares machines."""
 
 # --- the sample ----------------------------------------------------------------------------------
 
 SAMPLE_CELLS: Final = 64
 SAMPLE_ROWS: Final = 512
 SAMPLE_SECONDS: Final = 0.3
-"""So many rows of so many cells are simulated, or fewer in this time."""
-
-_GOLDEN: Final = (5**0.5 - 1) / 2
-"""Its multiples modulo 1 spread evenly over the unit interval, however many there are. Axes of a
-grid repeat at equal distances."""
+"""So many rows, of so many cells, are simulated, or fewer in this time."""
 
 _MOST_SIZE: Final = 2e7
-"""Rounds and requests of the replications of one cell: of very large cells fewer are simulated."""
+"""Of a very large cell, no more replications than have so many rounds and requests."""
+
+_GOLDEN: Final = (5**0.5 - 1) / 2
+"""Its multiples modulo 1 are spread evenly, however many there are. Equal distances would meet the
+same value of an axis again and again."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ class Sample:
     Attributes
     ----------
     row_ns : float
-        Time of the kernel for a row.
+        What the kernel needs for a row.
     spread : ndarray of float64, shape (K, len(METRICS))
         Standard deviation of each of `METRICS`, in the whole numbers that are stored.
     """
@@ -108,15 +101,15 @@ class Sample:
 
         Notes
         -----
-        As many bits for a counter as a rounded normal distribution of its spread has entropy:
-        log2(sd sqrt(2 pi e)). Delta coding and zstd come to about that.
+        A counter takes about as many bits as a normal distribution of its spread, rounded, has
+        entropy: log2(sd sqrt(2 pi e)). Delta coding and zstd come close to that.
         """
         counters = self.spread[:, : len(COUNTERS)]
         bits = np.log2(1 + counters * math.sqrt(2 * math.pi * math.e))
         return float(bits.sum(axis=1).mean() / 8)
 
     def lines(self, n: int) -> float:
-        """Lines of the histograms of a cell with n replications: different values of its metrics.
+        """Lines of the histograms of a cell: different values in n replications, in all metrics.
 
         Notes
         -----
@@ -131,19 +124,19 @@ class Sample:
 
 
 NO_SAMPLE: Final = Sample(0.0, np.zeros((1, len(METRICS))))
-"""Where nothing is missing."""
+"""For what has no missing cell."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the shards that are missing will cost, and the tables after them.
+    """What the missing shards will cost, and the tables after them.
 
     Attributes
     ----------
     n_shards, n_bytes : int, float
-        Files, and their size.
+        Shards, and their size.
     core_ns, table_ns : float
-        On one core: to make the shards; to make the tables of all that exists then.
+        Time on one core for the shards, and for the tables of these and those that exist.
     """
 
     n_shards: int = 0
@@ -153,21 +146,7 @@ class Estimate:
 
 
 def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
-    """Simulate the first replications of some cells.
-
-    Parameters
-    ----------
-    storage : Storage
-        Knows the cells.
-    numbers : sequence of int
-        Those that are still to be simulated, at least one.
-    n : int
-        Their replications.
-
-    Returns
-    -------
-    Sample
-    """
+    """Simulate the first of n replications of some of these cells; there must be a cell."""
     draws = storage.draws
     shared = {number: len(block.ids) for block in storage.blocks(numbers) for number in block.ids}
     places = [int((k + 0.5) * _GOLDEN % 1.0 * len(numbers)) for k in range(SAMPLE_CELLS)]
@@ -188,26 +167,26 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
 
 
 def _row_ns(cell: Cell, counters: NDArray[np.int64], generator: Generator, shared: int) -> float:
-    """Time of the kernel for a row of a cell, of which `shared` stand in a block."""
+    """What the kernel needs for a row of a cell in a block of `shared` cells."""
     means = counters[:, 0].mean(axis=0)
     if generator == "lesson":
-        return float(LESSON_CALL_NS * (cell.rounds + means[kernel.CALLS]))
+        return float(LESSON_NS * (cell.rounds + means[kernel.CALLS]))
     drawn = DRAW_ROUND_NS * cell.rounds + DRAW_REQUEST_NS * means[kernel.REQUEST_COUNT]
     return float(drawn / shared + ROUND_NS * cell.rounds + RETRY_NS * means[kernel.RETRIES])
 
 
 def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
     """Standard deviation of each of `METRICS` in each cell, in whole numbers."""
-    found = []
+    spreads = []
     for stack in stacks(rows, storage.lines(rows["cell"].unique())):
-        taken = [stack.numbers(metric) for metric in METRICS.values()]
-        masked = [np.ma.masked_array(t.numbers, ~t.known) for t in taken]
-        found.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
-    return np.concatenate(found)
+        numbers = [stack.numbers(metric) for metric in METRICS.values()]
+        masked = [np.ma.masked_array(some.numbers, ~some.known) for some in numbers]
+        spreads.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
+    return np.concatenate(spreads)
 
 
 def pace() -> float:
-    """How many times as long as on the machine of the constants the kernel takes on this one."""
+    """How many times as long the kernel takes here as on the machine of the constants."""
     block = Block((0,), (REFERENCE,), "philox")
     n = 100
     took = []
