@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 LEVEL: Final = 0.95
 """Confidence level of an interval, unless another is asked for."""
@@ -42,8 +43,6 @@ def t_quantile(df: ArrayLike, level: float = LEVEL) -> Floats:
     ndarray of float64
         In the shape of `df`.
     """
-    from scipy import special  # a third of a second, which printing a number does not need
-
     df = np.asarray(df, np.float64)
     different, places = np.unique(df, return_inverse=True)
     # its complement: 1 + level loses the small levels of many simultaneous intervals
@@ -290,8 +289,6 @@ def share_interval(n_holds: ArrayLike, n: ArrayLike, level: float = LEVEL) -> tu
     Clopper and Pearson (1934) is given instead: then 95 % means at least 94 %, at any n and
     share. None of n: [0, 1 - 0.025^(1/n)], about 3.7 / n.
     """
-    from scipy import special
-
     k, n = np.broadcast_arrays(np.asarray(n_holds, float), np.asarray(n, float))
     some = np.maximum(n, 1.0)
     tail = (1 - level) / 2
@@ -338,8 +335,6 @@ def quantile_ranks(n: int, p: Fraction, level: float = LEVEL) -> tuple[int, int]
 
 def _binomial_quantile(q: float, n: int, p: float) -> int:
     """Smallest k for which at most k of n hold with probability q or more."""
-    from scipy import special
-
     below, found = -1, n  # P(X <= below) < q <= P(X <= found)
     while found - below > 1:
         middle = (below + found) // 2
