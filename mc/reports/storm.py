@@ -167,16 +167,17 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
 
 def _quantiles(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """Of each column: values that occurred."""
-    found = np.quantile(values, list(_SHARES.values()), axis=0, method="inverted_cdf")
-    return dict(zip(_SHARES, found, strict=True))
+    shares = list(_SHARES.values())
+    quantiles = np.quantile(values, shares, axis=0, method="inverted_cdf")
+    return dict(zip(_SHARES, quantiles, strict=True))
 
 
 def _drain(view: View, cells: Sequence[int]) -> float:
     """Rounds that the recovery takes in nearly all replications of all cells."""
-    found = view.results.summary.filter(
+    rounds = view.results.summary.filter(
         pl.col("cell").is_in(list(cells)), pl.col("metric") == "drain"
     )["p95"].max()
-    return float(found) if isinstance(found, int | float) else 0.0
+    return float(rounds) if isinstance(rounds, int | float) else 0.0
 
 
 # --- drawing --------------------------------------------------------------------------------------
@@ -293,8 +294,8 @@ def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell) -> None:
         )
     if served.max() > top:
         text = f"capacity {short(served.max())}, above the panel"
-        place: Any = {"transform": panel.transAxes, "ha": "right", "va": "top"}
-        panel.text(0.99, 0.97, text, fontsize=7.5, color=MUTED, **place)
+        look: Any = {"transform": panel.transAxes, "ha": "right", "va": "top", "color": MUTED}
+        panel.text(0.99, 0.97, text, fontsize=7.5, **look)
 
 
 def time_label(cell: Cell) -> str:
