@@ -159,8 +159,8 @@ def test_what_the_file_says_is_escaped(page: Page) -> None:
 
 def test_the_page_says_how_it_was_made(small: Path, page: Page) -> None:
     manifest = mc.load(small).manifest
-    for told in (str(manifest["seed"]), manifest["experiment_sha256"], "philox", "small.toml"):
-        assert told in page.read
+    for sentence in (str(manifest["seed"]), manifest["experiment_sha256"], "philox", "small.toml"):
+        assert sentence in page.read
 
 
 def test_the_storm_curve_is_made_of_the_calls_of_the_replications(small: Path) -> None:
@@ -235,8 +235,10 @@ def test_a_precision_that_was_not_reached_is_told_below_the_title(
     folder = drawn(VARIANTS["precision"])
     assert mc.load(folder).cells["stopped_by"].to_list() == ["max", "precision"]
     page = Page((folder / "report.html").read_text("utf-8"))
-    told = "1 of 2 cells is not as precise as asked (calls to 1 %): 40 replications did not suffice"
-    assert page.read.index(told) < page.read.index("Answer")
+    sentence = (
+        "1 of 2 cells is not as precise as asked (calls to 1 %): 40 replications did not suffice"
+    )
+    assert page.read.index(sentence) < page.read.index("Answer")
     assert page.read.count("40 †") == 1
     assert "†: not as precise as asked." in page.read
 

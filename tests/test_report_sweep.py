@@ -82,12 +82,12 @@ def test_of_a_sweep_the_baseline_the_frontier_and_the_worst_are_drawn_alone(grid
 
 def test_the_frontier_of_the_page_is_that_of_the_command(grid: Path) -> None:
     view = View(mc.load(grid))
-    found = mc.frontier(grid, "window_rate", "dropped")
+    answers = mc.frontier(grid, "window_rate", "dropped")
     frontier = view.frontier("default")
     assert frontier is not None
-    assert frontier.on == dict(found.select("cell", "on").iter_rows())
+    assert frontier.on == dict(answers.select("cell", "on").iter_rows())
     assert frontier.n == 200
-    n = dict(found["on"].value_counts().iter_rows())
+    n = dict(answers["on"].value_counts().iter_rows())
     assert min(n["yes"], n["no"], n["undecided"]) > 1
     page = Page((grid / "report.html").read_text("utf-8"))
     assert (
@@ -140,12 +140,12 @@ def test_a_claim_against_a_number_is_told_as_a_mean_and_its_distance(grid: Path)
     cells = view.results.cells
     cell = cells.filter(policy="nine tries", budget=0.1, backoff_cap=4, threshold=1)["cell"]
     mean = view.mean(cell.item(), "times_usual") or 0.0
-    place = "nine tries, budget 0.1, backoff_cap 4, threshold 1"
-    assert line["names"] == f"{place} against 2"
+    name = "nine tries, budget 0.1, backoff_cap 4, threshold 1"
+    assert line["names"] == f"{name} against 2"
     expected = f"{with_error(mean, half_width(line))}, {2 - mean:.3g} below 2"
     assert line["difference"] == expected
     page = Page((grid / "report.html").read_text("utf-8"))
-    assert f"mean times usual of {place}: {expected}." in page.read
+    assert f"mean times usual of {name}: {expected}." in page.read
 
 
 def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def best(
     The fewest requests dropped at no more than five times the usual load:
 
     >>> import mc
-    >>> found = mc.best("results/lesson", "dropped", subject_to=["times_usual <= 5"])
-    >>> outage = found.filter(found["scenario"] == "outage (1 s)")
+    >>> ranked = mc.best("results/lesson", "dropped", subject_to=["times_usual <= 5"])
+    >>> outage = ranked.filter(ranked["scenario"] == "outage (1 s)")
     >>> outage.filter(outage["candidate"]).select("policy", "mean", "best").rows()
     [('gateway only (3)', 93.3291, True)]
     >>> outage["feasible"].to_list()
@@ -131,22 +131,22 @@ def _ranked(
         for of, relation, number in bounds
         for values in rivals.values[of.name]
     ]
-    found = find_best(_together(rivals.values[metric]), goal, constraints, level)
-    is_best = np.arange(rivals.names.height) == (-1 if found.best is None else found.best)
-    out = found.feasible == NO  # it competes with none: a difference would only confuse
+    answer = find_best(_together(rivals.values[metric]), goal, constraints, level)
+    is_best = np.arange(rivals.names.height) == (-1 if answer.best is None else answer.best)
+    out = answer.feasible == NO  # it competes with none: a difference would only confuse
     nearest = {
         of.name: pl.Series(_nearest(rivals.values[of.name], relation))
         for of, relation, _ in bounds
         if of.name != metric
     }
     return rivals.names.with_columns(
-        mean=pl.Series(found.mean),
+        mean=pl.Series(answer.mean),
         **nearest,
-        difference=_finite(np.where(out, np.nan, found.difference)),
-        low=_finite(np.where(out, np.nan, found.low)),
-        high=_finite(np.where(out, np.nan, found.high)),
-        feasible=pl.Series(found.feasible.tolist()),
-        candidate=pl.Series(found.candidate),
+        difference=_finite(np.where(out, np.nan, answer.difference)),
+        low=_finite(np.where(out, np.nan, answer.low)),
+        high=_finite(np.where(out, np.nan, answer.high)),
+        feasible=pl.Series(answer.feasible.tolist()),
+        candidate=pl.Series(answer.candidate),
         best=pl.Series(is_best),
         n=pl.lit(rivals.n, pl.Int64),
     )
@@ -166,8 +166,8 @@ def _together(parts: Sequence[Paired]) -> Paired:
 def _nearest(parts: Sequence[Paired], relation: Relation) -> NDArray[np.float64]:
     """Of each rival the mean that is nearest to a bound."""
     means = [p.numbers.mean(axis=1) / p.divisors for p in parts]
-    found: NDArray[np.float64] = (np.max if relation in ("<", "<=") else np.min)(means, axis=0)
-    return found
+    nearest = np.max if relation in ("<", "<=") else np.min
+    return np.asarray(nearest(means, axis=0))
 
 
 def _all_answers(
@@ -241,10 +241,10 @@ def frontier(
     Less dropped at the price of more calls: which policies are worth it?
 
     >>> import mc
-    >>> found = mc.frontier(
+    >>> cells = mc.frontier(
     ...     "results/lesson", "dropped", "times_usual", where=["scenario=outage (1 s)"]
     ... )
-    >>> found.filter(found["on"] == "no").select("policy", "dominated_by").rows()
+    >>> cells.filter(cells["on"] == "no").select("policy", "dominated_by").rows()
     [('three layers + budget 0.30', 7)]
     """
     results = store.load(folder)
@@ -276,9 +276,9 @@ def _on_frontier(
 ) -> pl.DataFrame:
     """The lines of `frontier` about the rivals of one question."""
     values = [rivals.values[metric.name][0] for metric in metrics]
-    found = find_frontier(values[0], values[1], goals, level)
+    answer = find_frontier(values[0], values[1], goals, level)
     numbers = rivals.names["cell"].to_list()
-    by = [numbers[k] if k >= 0 else None for k in found.dominated_by.tolist()]
+    by = [numbers[k] if k >= 0 else None for k in answer.dominated_by.tolist()]
     columns = {}
     for metric, value in zip(metrics, values, strict=True):
         scaled = value.numbers / np.asarray(value.divisors)[:, np.newaxis]
@@ -289,7 +289,7 @@ def _on_frontier(
         )
     return rivals.names.with_columns(
         **columns,
-        on=pl.Series(found.on.tolist()),
+        on=pl.Series(answer.on.tolist()),
         dominated_by=pl.Series(by, dtype=pl.Int32),
         n=pl.lit(rivals.n, pl.Int64),
     )

@@ -30,9 +30,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rivals:
-    """K rivals in S places, and their values in n replications.
+    """K rivals in S settings, and their values in n replications.
 
-    A place is a scenario, say, where the same policies compete in several scenarios at once.
+    With one answer for all scenarios, each scenario is a setting.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Rivals:
     n : int
         Replications in which all values are known.
     values : mapping of str to list of Paired
-        For each metric its values in those places in which it is defined.
+        For each metric its values in those settings in which it is defined.
     """
 
     names: pl.DataFrame
@@ -105,7 +105,7 @@ def read_rivals(
     metrics : sequence of Metric
         What is asked for.
     across : sequence of str
-        Coordinates whose values are places: in each place the same rivals.
+        Coordinates whose values are the settings.
     say : callable
         Told which cells and which replications are left out.
 
@@ -121,30 +121,30 @@ def read_rivals(
         The folder keeps no rows.
     """
     names = [name for name in coordinates(results) if name not in across]
-    places = _groups(cells, across)
-    rivals = places[0]
-    for place in places[1:]:
-        rivals = rivals.join(place, on=names, how="semi", nulls_equal=True, maintain_order="left")
+    settings = _groups(cells, across)
+    rivals = settings[0]
+    for setting in settings[1:]:
+        rivals = rivals.join(setting, on=names, how="semi", nulls_equal=True, maintain_order="left")
     if rivals.height > MAX_CELLS:
         raise QuestionError(
             f"{rivals.height:,} cells compete, at most {MAX_CELLS:,} can be compared each with "
             "each: narrow them with --where, or split them with --per"
         )
-    n_out = max(place.height for place in places) - rivals.height
+    n_out = max(setting.height for setting in settings) - rivals.height
     if n_out:
         say(f"{n_out} cells are left out: they are not in every {' and '.join(across)}")
     numbers = [
         rivals.select(names)
-        .join(place, on=names, how="left", nulls_equal=True, maintain_order="left")["cell"]
+        .join(setting, on=names, how="left", nulls_equal=True, maintain_order="left")["cell"]
         .to_list()
-        for place in places
+        for setting in settings
     ]
     taken, n_rows = _read(results, [n for part in numbers for n in part], metrics)
     if n_rows < int(cells["replications"].max()):  # type: ignore[arg-type]
         say(f"only the first {n_rows:,} replications are used, which all of these cells have")
-    values, n, undefined = _known_values(taken, len(places), rivals.height)
-    for name, k in undefined if len(places) > 1 else ():
-        where = cell_name(places[k].row(0, named=True), across)
+    values, n, undefined = _known_values(taken, len(settings), rivals.height)
+    for name, k in undefined if len(settings) > 1 else ():
+        where = cell_name(settings[k].row(0, named=True), across)
         say(f"{where}: {name} is undefined, it is left out there")
     if n < MIN_REPLICATIONS:
         raise QuestionError(_too_few(cells, n, list(dict.fromkeys(name for name, _ in undefined))))
@@ -171,25 +171,25 @@ def _read(
 
 
 def _known_values(
-    taken: Mapping[str, Numbers], n_places: int, k: int
+    taken: Mapping[str, Numbers], n_settings: int, k: int
 ) -> tuple[dict[str, list[Paired]], int, list[tuple[str, int]]]:
     """Cut the values to the replications in which all of them are known.
 
     Returns
     -------
     values : dict of str to list of Paired
-        For each metric its values in the places in which it is defined.
+        For each metric its values in the settings in which it is defined.
     n : int
         How many replications these are; 0 where a metric is defined nowhere.
     undefined : list of (str, int)
-        Metrics and places without a value.
+        Metrics and settings without a value.
     """
     n_rows = next(iter(taken.values())).known.shape[1]
     known = np.ones(n_rows, np.bool_)
     defined: dict[str, list[Numbers]] = {}
     undefined = []
     for name, numbers in taken.items():
-        parts = [numbers.of(np.arange(i * k, (i + 1) * k)) for i in range(n_places)]
+        parts = [numbers.of(np.arange(i * k, (i + 1) * k)) for i in range(n_settings)]
         undefined += [(name, i) for i, part in enumerate(parts) if not part.known.any()]
         defined[name] = [part for part in parts if part.known.any()]
         for part in defined[name]:
@@ -239,8 +239,8 @@ def ask(rivals: Rivals, answer: Callable[[Rivals], pl.DataFrame]) -> pl.DataFram
     first = {digest: digests.index(digest) for digest in dict.fromkeys(digests)}
     different = list(first.values())
     lines = {digest: i for i, digest in enumerate(first)}
-    found = answer(_some(rivals, different)).drop(rivals.names.columns)
-    return rivals.names.hstack(found[[lines[digest] for digest in digests]])
+    answers = answer(_some(rivals, different)).drop(rivals.names.columns)
+    return rivals.names.hstack(answers[[lines[digest] for digest in digests]])
 
 
 def _digest(rivals: Rivals, k: int) -> bytes:

@@ -77,21 +77,19 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
 
     from mc.reports.page import page
     from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
-    from mc.reports.rendering import svg_file
     from mc.reports.view import View
 
     view = View(results)
     storms, spreads = storm_tables(view), spread_tables(view)
-    drawn = list(pictures(view, storms, spreads, png=png))
-    files = {
-        f"{_FIGURES}/{picture.name}.svg": svg_file(picture.pieces, picture.n_columns).encode()
-        for picture in drawn
-    }
-    files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn if picture.png}
+    drawn = pictures(view, storms, spreads)
+    files = {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
+    if png:
+        files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
     for name, parts in ((STORM_DATA, storms), (SPREAD_DATA, spreads)):
         if parts:
             files[name] = store.table_bytes(pl.concat(parts.values()))
-    files[PAGE] = page(view, drawn, _mark(results)).encode()  # last: it links to the others
+    # the page comes last: it links to the others
+    files[PAGE] = page(view, drawn, _mark(results), png=png).encode()
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
@@ -127,8 +125,8 @@ def _mark(results: Results) -> str:
     """What tells these results, in the version of this program, from all others."""
     manifest = results.manifest
     tables = "".join(manifest["tables"].values())
-    told = json.dumps([manifest["experiment"], tables, manifest["title"], manifest["versions"]])
-    return hashlib.sha256(told.encode()).hexdigest()
+    parts = [manifest["experiment"], tables, manifest["title"], manifest["versions"]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, bytes]:

@@ -60,8 +60,8 @@ def n_missed(view: View) -> int:
 
 def verdicts(view: View) -> dict[str, int]:
     """How many claims have each verdict."""
-    given = [claim["verdict"] for claim in view.claims]
-    return {verdict: given.count(verdict) for verdict in (HOLDS, FAILS, DEPENDS, OPEN)}
+    every = [claim["verdict"] for claim in view.claims]
+    return {verdict: every.count(verdict) for verdict in (HOLDS, FAILS, DEPENDS, OPEN)}
 
 
 def cited(view: View) -> dict[str, tuple[list[dict[str, Any]], int]]:
@@ -89,17 +89,17 @@ def extremes(view: View, scenario: str, metric: str) -> Extremes | None:
 
 def _extreme(view: View, cell: int, cells: Sequence[int], metric: str) -> Extreme:
     this = view.estimates[cell, metric]
-    same = [other for other in cells if view.mean(other, metric) == this["mean"]]
-    others = [view.estimates[other, metric] for other in cells if other not in same]
-    n_overlapping = 0
-    if this["ci_low"] is not None:
-        n_overlapping = sum(
-            other["ci_low"] is not None
-            and other["ci_low"] <= this["ci_high"]
-            and other["ci_high"] >= this["ci_low"]
-            for other in others
-        )
-    labels = [view.lines[other]["label"] for other in same]
+    others = [view.estimates[other, metric] for other in cells]
+    labels = [
+        view.lines[other["cell"]]["label"] for other in others if other["mean"] == this["mean"]
+    ]
+    n_overlapping = sum(
+        other["mean"] != this["mean"]
+        and None not in (this["ci_low"], other["ci_low"])
+        and other["ci_low"] <= this["ci_high"]
+        and other["ci_high"] >= this["ci_low"]
+        for other in others
+    )
     return Extreme(estimate(view, cell, metric), labels, this["sd"] in (0, None), n_overlapping)
 
 

@@ -21,7 +21,7 @@ _BROAD: Final = 320.0
 """Points of a panel above which only two stand in a row."""
 
 
-def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
+def page(view: View, pictures: Sequence[Picture], mark: str, *, png: bool = False) -> str:
     """Write report.html.
 
     Parameters
@@ -32,6 +32,8 @@ def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
         All figures, in the order in which they are shown.
     mark : str
         Written into the page: what it was made from.
+    png : bool
+        Whether there is a PNG file of each figure.
 
     Returns
     -------
@@ -42,7 +44,7 @@ def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
     for picture in pictures:
         sections.setdefault(SECTIONS[picture.kind], []).append(picture)
     template = _environment().get_template("page.html")
-    return template.render(view=view, sections=sections, mark=mark)
+    return template.render(view=view, sections=sections, mark=mark, png=png)
 
 
 def _environment() -> jinja2.Environment:

@@ -121,7 +121,8 @@ def frontier_metrics(view: View, scenario: str) -> list[str]:
 
 def frontier(view: View, scenario: str) -> Table:
     """What there is to choose from in a sweep: cells that have a letter, and the baseline."""
-    marks, baseline, found = view.marks(scenario), view.baseline(scenario), view.frontier(scenario)
+    marks, baseline = view.marks(scenario), view.baseline(scenario)
+    standing = view.frontier(scenario)
     cells = [*marks, *([] if baseline is None or baseline in marks else [baseline])]
     lines = []
     for cell in cells:
@@ -132,7 +133,7 @@ def frontier(view: View, scenario: str) -> Table:
         lines.append(
             (
                 Field(label),
-                Field(found.on.get(cell, "") if found else ""),
+                Field(standing.on.get(cell, "") if standing else ""),
                 *(
                     _number(view.mean(cell, m), view.half_width(cell, m))
                     for m in frontier_metrics(view, scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import polars as pl
@@ -15,7 +16,7 @@ from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.maps import draw_maps, plan_maps
 from mc.reports.notation import NAMES, with_error
 from mc.reports.panels import Drawing
-from mc.reports.rendering import Piece, draw, png_file
+from mc.reports.rendering import Piece, draw, png_file, svg_file
 from mc.reports.storm import curves, draw_curves
 from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
@@ -39,7 +40,7 @@ SECTIONS: Final = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that is drawn.
+    """A figure of the report.
 
     Attributes
     ----------
@@ -49,22 +50,33 @@ class Picture:
         Of its files, without an ending.
     data : str
         The file that it is made from, relative to the results folder.
+    drawing : Drawing
     facts : mapping
         What caption and alternative text say.
-    pieces : list of Piece
-    n_columns : int
-        See `Drawing`.
-    png : bytes
-        Empty if it was not asked for.
     """
 
     kind: str
     name: str
     data: str
+    drawing: Drawing
     facts: Mapping[str, Any]
-    pieces: list[Piece]
-    n_columns: int
-    png: bytes
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """Its panels, drawn."""
+        with style():
+            return draw(self.drawing, self.name)
+
+    @property
+    def svg(self) -> str:
+        """Its SVG file."""
+        return svg_file(self.pieces, self.drawing.n_columns)
+
+    @property
+    def png(self) -> bytes:
+        """Its PNG file, drawn when it is asked for."""
+        with style():
+            return png_file(self.drawing)
 
 
 @dataclass(frozen=True)
@@ -94,80 +106,87 @@ def spread_tables(view: View) -> dict[str, pl.DataFrame]:
 
 
 def pictures(
-    view: View,
-    storms: Mapping[str, pl.DataFrame],
-    spreads: Mapping[str, pl.DataFrame],
-    *,
-    png: bool = False,
-) -> Iterator[Picture]:
-    """Draw all figures, in the order of the page.
+    view: View, storms: Mapping[str, pl.DataFrame], spreads: Mapping[str, pl.DataFrame]
+) -> list[Picture]:
+    """Make all figures, in the order of the page.
 
     Parameters
     ----------
     view : View
     storms, spreads : mapping of str to polars.DataFrame
         See `storm_tables` and `spread_tables`.
-    png : bool
-        Whether bitmaps are made, too.
 
-    Yields
-    ------
-    Picture
+    Returns
+    -------
+    list of Picture
     """
-    with style():
-        for kind, name, data, drawing, facts in _plan(view, storms, spreads):
-            bitmap = png_file(drawing) if png else b""
-            yield Picture(kind, name, data, facts, draw(drawing, name), drawing.n_columns, bitmap)
-
-
-_Planned = tuple[str, str, str, Drawing, dict[str, Any]]
-
-
-def _plan(
-    view: View, storms: Mapping[str, pl.DataFrame], spreads: Mapping[str, pl.DataFrame]
-) -> Iterator[_Planned]:
-    """Kind, name, data, drawing and facts of each figure."""
     scenarios = list(storms)
-    for i, (scenario, table) in enumerate(storms.items(), 1):
-        facts = {"scenario": scenario, "table": table, "peaks": _peaks(view, table)}
-        yield "storm", f"storm-{i}", STORM_DATA, draw_curves(view, scenario, table), facts
-    for i, scenario in enumerate(scenarios, 1):
-        yield from _sweep(view, scenario, i)
-    if view.results.cells.height > 2:
-        some = [s for s in scenarios if len(view.in_scenario(s)) > 1] or scenarios
-        facts = {
-            "ranges": {s: _ranges(view, s) for s in some if len(view.in_scenario(s)) > 1},
-            "has_letters": any(map(view.marks, some)),
-            "has_frontier": any(map(view.frontier, some)),
-        }
-        yield "tradeoff", "frontier", "summary.parquet", draw_tradeoff(view, some), facts
-    yield from _claims(view)
-    for i, (scenario, table) in enumerate(spreads.items(), 1):
-        drawing = draw_distributions(view, scenario, table)
-        facts = {"scenario": scenario, "spreads": _spreads(view, scenario)}
-        yield "distribution", f"distribution-{i}", SPREAD_DATA, drawing, facts
+    with style():
+        return [
+            *(
+                _storm(view, scenario, i, storms[scenario])
+                for i, scenario in enumerate(scenarios, 1)
+            ),
+            *(
+                picture
+                for i, scenario in enumerate(scenarios, 1)
+                for picture in _sweep(view, scenario, i)
+            ),
+            *_tradeoff(view, scenarios),
+            *_claims(view),
+            *(
+                _spread(view, scenario, i, spreads[scenario])
+                for i, scenario in enumerate(spreads, 1)
+            ),
+        ]
 
 
-def _peaks(view: View, table: pl.DataFrame) -> list[tuple[str, float]]:
-    """Each cell with the highest median of its curve."""
+def _storm(view: View, scenario: str, i: int, table: pl.DataFrame) -> Picture:
     highest = table.group_by("cell", maintain_order=True).agg(pl.col("median").max())
-    return [(view.marked(cell), median) for cell, median in highest.iter_rows()]
+    peaks = [(view.marked(cell), median) for cell, median in highest.iter_rows()]
+    facts = {"scenario": scenario, "table": table, "peaks": peaks}
+    drawing = draw_curves(view, scenario, table)
+    return Picture("storm", f"storm-{i}", STORM_DATA, drawing, facts)
 
 
-def _sweep(view: View, scenario: str, i: int) -> Iterator[_Planned]:
+def _tradeoff(view: View, scenarios: list[str]) -> Iterator[Picture]:
+    if view.results.cells.height < 3:
+        return
+    several = [scenario for scenario in scenarios if len(view.in_scenario(scenario)) > 1]
+    drawn = several or scenarios
+    facts = {
+        "ranges": {scenario: _ranges(view, scenario) for scenario in several},
+        "has_letters": any(map(view.marks, drawn)),
+        "has_frontier": any(map(view.frontier, drawn)),
+    }
+    yield Picture("tradeoff", "frontier", "summary.parquet", draw_tradeoff(view, drawn), facts)
+
+
+def _spread(view: View, scenario: str, i: int, table: pl.DataFrame) -> Picture:
+    spreads = []
+    for cell in view.chosen(scenario):
+        metric = "calls" if view.mean(cell, "window_rate") is None else "window_rate"
+        line = view.estimates[cell, metric]
+        spreads.append((view.lines[cell]["label"], NAMES[metric], line["p05"], line["p95"]))
+    drawing = draw_distributions(view, scenario, table)
+    facts = {"scenario": scenario, "spreads": spreads}
+    return Picture("distribution", f"distribution-{i}", SPREAD_DATA, drawing, facts)
+
+
+def _sweep(view: View, scenario: str, i: int) -> Iterator[Picture]:
     facts: dict[str, Any] = {"scenario": scenario, "ranges": _ranges(view, scenario)}
     data = "summary.parquet"
     if len(view.axes) == 1:
-        yield "sweep", f"sweep-{i}", data, draw_lines(view, scenario), facts
+        yield Picture("sweep", f"sweep-{i}", data, draw_lines(view, scenario), facts)
     for metric in view.sweep_metrics(scenario) if len(view.axes) > 1 else ():
         if not view.known(view.in_scenario(scenario), metric):
             continue
         maps = plan_maps(view, scenario, metric)
         name = f"sweep-{i}-{metric.replace('_', '-')}"
         about = facts | {"metric": metric, "maps": maps, "ranges": _ranges(view, scenario, metric)}
-        yield "map", name, data, draw_maps(view, maps, metric), about
+        yield Picture("map", name, data, draw_maps(view, maps, metric), about)
     if view.design:
-        yield "design", f"design-{i}", data, draw_design(view, scenario), facts
+        yield Picture("design", f"design-{i}", data, draw_design(view, scenario), facts)
 
 
 def _ranges(view: View, scenario: str, *metrics: str) -> list[Range]:
@@ -194,7 +213,7 @@ def _estimate(view: View, cell: int, metric: str) -> str:
     return with_error(view.mean(cell, metric), view.half_width(cell, metric), unit)
 
 
-def _claims(view: View) -> Iterator[_Planned]:
+def _claims(view: View) -> Iterator[Picture]:
     by_scenario: dict[str, list[dict[str, Any]]] = {}
     for claim in view.claims:
         by_scenario.setdefault(claim["scenario"], []).append(claim)
@@ -203,14 +222,4 @@ def _claims(view: View) -> Iterator[_Planned]:
         counts = dict(Counter(verdicts).most_common())
         facts = {"scenario": scenario, "n": len(claims), "counts": counts, "most": MOST_CLAIMS}
         drawing = draw_claims(claims[:MOST_CLAIMS])
-        yield "claims", f"claims-{i}", "claims.parquet", drawing, facts
-
-
-def _spreads(view: View, scenario: str) -> list[tuple[str, str, float, float]]:
-    """Cell, metric, and the ends of the middle 90 % of its replications."""
-    spreads = []
-    for cell in view.chosen(scenario):
-        metric = "calls" if view.mean(cell, "window_rate") is None else "window_rate"
-        line = view.estimates[cell, metric]
-        spreads.append((view.lines[cell]["label"], NAMES[metric], line["p05"], line["p95"]))
-    return spreads
+        yield Picture("claims", f"claims-{i}", "claims.parquet", drawing, facts)

@@ -81,7 +81,7 @@ def _elements(svg: str, prefix: str) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
 
     def shortened(tag: re.Match[str]) -> str:
-        text = tag[0].replace(FONT_OF_TEXT, "")
+        text = tag[0].replace(FONT_OF_TEXT, "").replace(" \n", "")
         text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
         text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # a hundredth of a point is seen by nobody
         name = re.search(r' id="([^"]+)"', text)

@@ -167,16 +167,17 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
 
 def _quantiles(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """Of each column: values that occurred."""
-    found = np.quantile(values, list(_SHARES.values()), axis=0, method="inverted_cdf")
-    return dict(zip(_SHARES, found, strict=True))
+    shares = list(_SHARES.values())
+    quantiles = np.quantile(values, shares, axis=0, method="inverted_cdf")
+    return dict(zip(_SHARES, quantiles, strict=True))
 
 
 def _drain(view: View, cells: Sequence[int]) -> float:
     """Rounds that the recovery takes in nearly all replications of all cells."""
-    found = view.results.summary.filter(
+    rounds = view.results.summary.filter(
         pl.col("cell").is_in(list(cells)), pl.col("metric") == "drain"
     )["p95"].max()
-    return float(found) if isinstance(found, int | float) else 0.0
+    return float(rounds) if isinstance(rounds, int | float) else 0.0
 
 
 # --- drawing --------------------------------------------------------------------------------------
@@ -226,30 +227,25 @@ def _draw_curve(
 ) -> None:
     """Median and bands of one cell, and the median of the first one to compare with."""
     is_single = line["replications"][0] == 1
-    bands = () if is_single else ((95, 0.22), (50, 0.45))
-    for share, alpha in bands:
-        panel.fill_between(
-            edges,
-            _closed(line[f"low_{share}"]),
-            _closed(line[f"high_{share}"]),
-            step="post",
-            color=color,
-            alpha=alpha,
-            linewidth=0,
-            label=f"{share} % of replications",
-        )
+    for share, alpha in () if is_single else ((95, 0.22), (50, 0.45)):
+        x, low, high = _changes(edges, line[f"low_{share}"], line[f"high_{share}"])
+        label = f"{share} % of replications"
+        look: Any = {"color": color, "alpha": alpha, "linewidth": 0, "label": label}
+        panel.fill_between(x, low, high, step="post", **look)
     name = "calls" if is_single else "median"
     if first is not None:
-        panel.step(
-            edges,
-            _closed(first["median"]),
-            where="post",
-            color=MUTED,
-            linewidth=0.9,
-            linestyle=DASHES[2],
-            label=f"{name} of the first panel",
-        )
-    panel.step(edges, _closed(line["median"]), where="post", color=color, linewidth=1.6, label=name)
+        label = f"{name} of the first panel"
+        look = {"color": MUTED, "linewidth": 0.9, "linestyle": DASHES[2], "label": label}
+        panel.step(*_changes(edges, first["median"]), where="post", **look)
+    look = {"color": color, "linewidth": 1.6, "label": name}
+    panel.step(*_changes(edges, line["median"]), where="post", **look)
+
+
+def _changes(edges: NDArray[np.float64], *columns: pl.Series) -> list[NDArray[np.float64]]:
+    """Where a step differs from the one before it, and the end of the last; x, then the values."""
+    values = np.array(columns, np.float64)
+    starts = np.flatnonzero((values[:, 1:] != values[:, :-1]).any(axis=0)) + 1
+    return [edges[[0, *starts, -1]], *values[:, [0, *starts, -1]]]
 
 
 def _write_per_second(panel: Axes, cell: Cell) -> None:
@@ -261,12 +257,6 @@ def _write_per_second(panel: Axes, cell: Cell) -> None:
         panel.text(1.02, y, text, transform=beside, va="center", fontsize=8.5)
     right = 1.05 + 0.027 * max(map(len, texts))
     panel.text(right, 0.5, "calls/s", transform=panel.transAxes, rotation=90, va="center")
-
-
-def _closed(values: pl.Series) -> NDArray[Any]:
-    """With a value for the end of the last step."""
-    numbers = values.to_numpy()
-    return np.append(numbers, numbers[-1])
 
 
 def shade_fault(panel: Axes, cell: Cell) -> None:
@@ -304,8 +294,8 @@ def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell) -> None:
         )
     if served.max() > top:
         text = f"capacity {short(served.max())}, above the panel"
-        place: Any = {"transform": panel.transAxes, "ha": "right", "va": "top"}
-        panel.text(0.99, 0.97, text, fontsize=7.5, color=MUTED, **place)
+        look: Any = {"transform": panel.transAxes, "ha": "right", "va": "top", "color": MUTED}
+        panel.text(0.99, 0.97, text, fontsize=7.5, **look)
 
 
 def time_label(cell: Cell) -> str:

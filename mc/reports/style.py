@@ -64,7 +64,7 @@ _RC: Final[dict[str, Any]] = {
     "axes.edgecolor": MUTED,
     "axes.titlecolor": INK,
     "axes.facecolor": "none",
-    "figure.facecolor": "none",
+    "figure.frameon": False,
     "text.color": INK,
     "text.parse_math": False,  # a name with dollar signs is a name
     "svg.fonttype": "none",  # text stays text: small, searchable, in the colours of the page

@@ -254,10 +254,10 @@ class View:
         table = self.results.cells.filter(pl.col("cell").is_in(cells))
         metrics = METRICS[strain], METRICS["dropped"]
         try:
-            found = decisions.frontier_among(self.results, table, metrics)
+            cells_on = decisions.frontier_among(self.results, table, metrics)
         except QuestionError:
             return None
-        return Frontier(dict(found.select("cell", "on").iter_rows()), found[0, "n"])
+        return Frontier(dict(cells_on.select("cell", "on").iter_rows()), cells_on[0, "n"])
 
     def marks(self, scenario: str) -> dict[int, str]:
         """Letters of cells of a sweep that may be on the frontier; of many those that lie apart."""
