@@ -21,9 +21,9 @@ from mc.experiment.keys import (
     list_or_table,
     value_key,
 )
-from mc.experiment.messages import quote, table_label, value_text, values_text
+from mc.experiment.messages import quote, value_text, values_text
 from mc.experiment.spacing import Design, Range
-from mc.experiment.validation import FAULTY, Checked, checked, with_keys, within
+from mc.experiment.validation import FAULTY, Checked, checked, labelled, with_keys, within
 from mc.model import PARAMETERS
 
 MAX_CELLS: Final = 1_000_000
@@ -151,8 +151,7 @@ def _named_points(kind: str, tables: Sequence[Named]) -> Checked[dict[str, dict[
     if tables is FAULTY:
         return {}
     points: dict[str, dict[str, Any]] = {}
-    for number, table in enumerate(tables, 1):
-        label = table_label(kind, number, table.name)
+    for label, table in labelled(kind, tables):
         if table.name in points:
             yield f"{label}: this name is used twice"
         points.setdefault(label if table.name is FAULTY else table.name, table.entries)
