@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import mc
 from mc.model import (
     COUNTERS,
     METRICS,
@@ -247,7 +251,84 @@ def test_every_parameter_and_every_metric_says_its_unit_and_meaning() -> None:
     assert (*COUNTERS, *RATIOS) == tuple(METRICS)
 
 
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_value_survives_its_column_and_its_default_is_canonical(name: str) -> None:
+    kind, default = PARAMETERS[name].kind, PARAMETERS[name].default
+    for value in (default, *(kind.parse(end) for end in ENDS[name])):
+        assert kind.from_column(kind.to_column(value)) == value
+        assert kind.parse(value) == value
+    got = kind.parse(PARAMETERS[name].toml_default)
+    assert got == default
+    assert type(got) is type(default)
+
+
+ADDED: Final = """
+    patience: float = declare(real(0, 90), 30.0, "s", "how long a client waits")
+    threshold: int ="""
+
+USES: Final = """
+import json, sys
+import jsonschema, mc
+from mc import experiment
+from mc.model import PARAMETERS
+text = 'title = "t"\\n[grid]\\npatience = [10, 20]\\n[[exclude]]\\npatience = {above = 15}'
+open("a.toml", "w").write(text)
+open("b.toml", "w").write(text.replace("10", "100"))
+read = experiment.read("a.toml")
+try:
+    experiment.read("b.toml")
+except experiment.ExperimentError as error:
+    fault = str(error)
+schema = experiment.json_schema()
+is_valid = jsonschema.Draft7Validator(schema).is_valid
+json.dump({
+    "cells": experiment.cell_table(read)["patience"].to_list(),
+    "unit": experiment.CELL_COLUMNS["patience"].unit,
+    "fault": fault,
+    "schema": [is_valid({"title": "t", "fixed": {"patience": x}}) for x in (10, 100)],
+    "described": schema["definitions"]["patience"]["description"],
+    "template": "#     patience = 30" in experiment.template("a.toml"),
+    "doc": "patience : float" in mc.Cell.__doc__,
+    "identity": mc.Cell(patience=30).identity == mc.Cell().identity != mc.Cell(patience=3).identity,
+}, sys.stdout)
+"""
+
+
+def test_a_parameter_is_declared_in_one_place(tmp_path: Path) -> None:
+    """One line more in `Cell`, and files, messages, schema, columns and help know it."""
+    package = Path(mc.__file__).parent
+    shutil.copytree(package, tmp_path / "mc", ignore=shutil.ignore_patterns("__pycache__"))
+    source = tmp_path / "mc" / "model" / "cell.py"
+    text = source.read_text("utf-8")
+    assert text.count("\n    threshold: int =") == 1
+    source.write_text(text.replace("\n    threshold: int =", ADDED), encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-c", USES], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    got = json.loads(run.stdout)
+    expected = {
+        "cells": [10.0],
+        "unit": "s",
+        "fault": "b.toml: [grid]: patience must be a number >= 0 and <= 90, got 100",
+        "schema": [True, False],
+        "described": "how long a client waits (s): a number >= 0 and <= 90",
+        "template": True,
+        "doc": True,
+        "identity": True,
+    }
+    assert got == expected
+
+
 # Immutable, equal, named --------------------------------------------------------------------------
+
+
+def test_a_cell_made_of_checked_parameters_is_the_same_cell() -> None:
+    cell = Cell(tries=(3, 3), budget=0.3, fault_rounds=100)
+    got = Cell.from_checked(cell.parameters)
+    assert got == cell
+    assert (hash(got), got.identity, repr(got)) == (hash(cell), cell.identity, repr(cell))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        got.capacity = 7  # type: ignore[misc]
 
 
 def test_a_cell_cannot_be_changed() -> None:

@@ -67,7 +67,7 @@ class Span(Table):
     @property
     def whole(self) -> bool:
         """Whether the values between are rounded to whole numbers, a half upwards."""
-        return PARAMETERS[self.parameter].kind.column == "int32"
+        return isinstance(self.ends[0], int)
 
     def at_shares(self, shares: Iterable[float]) -> list[float]:
         """Map shares of 0 .. 1 evenly to all values: each whole number has an equal part."""
