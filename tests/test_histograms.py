@@ -572,7 +572,7 @@ def test_another_kernel_would_be_found(out: Path, monkeypatch: pytest.MonkeyPatc
 
     def other(*arguments: Any) -> Any:
         done = true(*arguments)
-        arguments[4][..., 0] += 1
+        arguments[3][..., 0] += 1
         return done
 
     monkeypatch.setattr(kernel, "simulate_philox", other)
