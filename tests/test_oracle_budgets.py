@@ -6,7 +6,6 @@ Every sequence is written down: how many retries are allowed, which is refused, 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -30,7 +29,8 @@ from oracle_budgets import (
 )
 from oracle_cells import random_world
 from oracle_draws import client_word, mersenne_world, philox_world, throttle_word
-from oracle_world import Call, Counts, Draws, Replication, World, simulate
+from oracle_script import plain, rounds_with_calls
+from oracle_world import Call, World, simulate
 
 
 def begin(budget: Budget, t: int, requests: int) -> None:
@@ -293,40 +293,21 @@ def test_steady_failures_meet_the_ratio_that_follows_from_the_rules(
 # Retries at once --------------------------------------------------------------------------------
 
 
-class Told:
-    """A run without draws: what arrives, which calls fail; waits are those of no jitter."""
-
-    def __init__(self, world: World, arrivals: Sequence[int], failing: Any = ()) -> None:
-        draws = Draws(
-            arrivals=lambda t, _: arrivals[t] if t < len(arrivals) else 0,
-            fails=lambda call, _: call in failing,
-            delay=lambda call, formula: formula(2**31),
-            client=lambda call, clients: call.j % clients,
-            throttled=lambda call, layer, chance: False,
-        )
-        self.run = Replication(replace(world, jitter="none"), draws)
-        self.counts: Counts = self.run.run()
-
-    @property
-    def calls(self) -> list[int]:
-        return [t for t, n in enumerate(self.counts.calls_in) for _ in range(n)]
-
-
 def test_envoys_retry_holds_its_place_from_the_decision_to_its_outcome() -> None:
     # a and b fail in round 0, a waits 5 rounds in the only place; c fails in round 3: no place; in
     # round 5 a fails, frees its place and takes it again; d fails in round 5 after it: no place
     world = World(rounds=20, capacity=0, tries=(3,), backoff_base=5, budget=Envoy(max_retries=1))
-    told = Told(world, [2, 0, 0, 1, 0, 1])
-    assert told.calls == [0, 0, 3, 5, 5, 15]
-    assert (told.counts.denied, told.counts.dropped) == (3, 4)
+    counts = plain(world, [2, 0, 0, 1, 0, 1])
+    assert rounds_with_calls(counts) == [0, 0, 3, 5, 5, 15]
+    assert (counts.denied, counts.dropped) == (3, 4)
 
 
 def test_envoys_budget_is_a_part_of_the_calls_of_the_round() -> None:
     # 20 % of 23 calls is 4; handled or not, they are active until the end of the round
     world = World(rounds=1, capacity=0, tries=(2,), budget=Envoy(min_retry_concurrency=1))
-    assert Told(world, [23]).counts.denied == 23 - 4
-    assert Told(world, [9]).counts.denied == 9 - 1
-    assert Told(replace(world, budget=Envoy(budget_percent=12.5)), [100]).counts.denied == 88
+    assert plain(world, [23]).denied == 23 - 4
+    assert plain(world, [9]).denied == 9 - 1
+    assert plain(replace(world, budget=Envoy(budget_percent=12.5)), [100]).denied == 88
 
 
 def test_envoys_active_calls_of_an_outer_layer_are_those_the_inner_one_works_on() -> None:
@@ -336,9 +317,9 @@ def test_envoys_active_calls_of_an_outer_layer_are_those_the_inner_one_works_on(
         rounds=9, capacity=0, tries=(2, 2), backoff_base=8,
         budget=(Envoy(budget_percent=50.0, min_retry_concurrency=0), None), budget_scope="layer",
     )  # fmt: skip
-    assert Told(world, [10, 1]).counts.denied == 5
-    assert Told(world, [10]).counts.denied == 5
-    assert Told(world, [10, 2]).counts.denied == 4
+    assert plain(world, [10, 1]).denied == 5
+    assert plain(world, [10]).denied == 5
+    assert plain(world, [10, 2]).denied == 4
 
 
 def test_a_place_is_freed_by_success_and_by_giving_up() -> None:
@@ -359,15 +340,15 @@ def test_a_place_is_freed_by_success_and_by_giving_up() -> None:
 def test_a_budget_of_the_chain_is_asked_by_each_layer_and_sees_each_failure_once() -> None:
     # 3 of 6 tokens forbid: failures 1 and 2 leave 5 and 4; from the third on every layer is refused
     world = World(rounds=40, capacity=0, tries=(2, 3), backoff_base=1, budget=Grpc(max_tokens=6))
-    told = Told(world, [1])
-    assert told.calls == [0, 1, 3]
-    assert (told.counts.denied, told.counts.dropped) == (
+    counts = plain(world, [1])
+    assert rounds_with_calls(counts) == [0, 1, 3]
+    assert (counts.denied, counts.dropped) == (
         1,
         1,
     )  # the inner layer has no attempt left
-    told = Told(replace(world, tries=(2, 9)), [1])
-    assert told.calls == [0, 1, 3]
-    assert told.counts.denied == 2
+    counts = plain(replace(world, tries=(2, 9)), [1])
+    assert rounds_with_calls(counts) == [0, 1, 3]
+    assert counts.denied == 2
 
 
 def test_a_budget_of_a_layer_counts_what_the_layer_receives() -> None:
@@ -378,14 +359,14 @@ def test_a_budget_of_a_layer_counts_what_the_layer_receives() -> None:
         rounds=40, capacity=0, tries=(2, 3), backoff_base=(10, 1),
         budget=(None, inner), budget_scope="layer",
     )  # fmt: skip
-    told = Told(world, [1])
-    assert told.calls == [0, 1, 11, 12]
-    assert told.counts.calls_of_layer == [2, 4]
-    assert told.counts.denied == 2  # the second time there is no outer attempt left either
+    counts = plain(world, [1])
+    assert rounds_with_calls(counts) == [0, 1, 11, 12]
+    assert counts.calls_of_layer == [2, 4]
+    assert counts.denied == 2  # the second time there is no outer attempt left either
     one_for_all = replace(world, budget=inner, budget_scope="layer")
-    assert Told(one_for_all, [1]).calls == [0, 1, 11, 12]
+    assert rounds_with_calls(plain(one_for_all, [1])) == [0, 1, 11, 12]
     chain = replace(world, budget=inner, budget_scope="chain")
-    assert Told(chain, [1]).calls == [0, 1]
+    assert rounds_with_calls(plain(chain, [1])) == [0, 1]
 
 
 def test_an_outer_budget_sees_the_outcome_of_its_own_calls_only() -> None:
@@ -394,9 +375,9 @@ def test_an_outer_budget_sees_the_outcome_of_its_own_calls_only() -> None:
         rounds=40, capacity=0, tries=(3, 4), backoff_base=1,
         budget=(Grpc(max_tokens=2), None), budget_scope="layer",
     )  # fmt: skip
-    told = Told(world, [1])
-    assert told.counts.calls_of_layer == [1, 4]
-    assert told.counts.denied == 1
+    counts = plain(world, [1])
+    assert counts.calls_of_layer == [1, 4]
+    assert counts.denied == 1
 
 
 def test_an_aws_quota_of_a_layer_gives_back_by_the_layers_own_retries() -> None:
@@ -407,21 +388,21 @@ def test_an_aws_quota_of_a_layer_gives_back_by_the_layers_own_retries() -> None:
         rounds=40, capacity=9, tries=(2, 2), backoff_base=1, budget=quota, budget_scope="layer",
     )  # fmt: skip
     failing = [Call(0, 0, 0), Call(5, 0, 0)]
-    told = Told(world, [1, 0, 0, 0, 0, 1], failing)
-    assert told.calls == [0, 1, 5, 6]
-    assert (told.counts.denied, len(told.counts.waits)) == (0, 2)
+    counts = plain(world, [1, 0, 0, 0, 0, 1], failing)
+    assert rounds_with_calls(counts) == [0, 1, 5, 6]
+    assert (counts.denied, len(counts.waits)) == (0, 2)
 
 
 def test_every_client_has_a_budget_and_a_breaker_of_its_own() -> None:
     # ten tokens for each of two clients: eight retries, where one client has four
     world = World(rounds=1, capacity=0, tries=(2,), budget=Grpc())
-    assert Told(world, [20]).counts.denied == 16
-    assert Told(replace(world, clients=2), [20]).counts.denied == 12
+    assert plain(world, [20]).denied == 16
+    assert plain(replace(world, clients=2), [20]).denied == 12
     # one client's failures open its breaker; the other's calls go on
     broken = World(rounds=9, capacity=9, clients=2, breaker=Consecutive(consecutive_failures=0))
     failing = [Call(0, 0, 0)]
-    told = Told(broken, [2, 2, 2], failing)
-    assert (told.counts.rejected, told.counts.dropped, len(told.counts.waits)) == (2, 3, 3)
+    counts = plain(broken, [2, 2, 2], failing)
+    assert (counts.rejected, counts.dropped, len(counts.waits)) == (2, 3, 3)
 
 
 def test_clients_are_drawn_evenly_from_a_stream_of_their_own() -> None:
@@ -549,11 +530,11 @@ def test_a_rejected_call_is_no_call_and_the_chain_decides_as_after_a_failure() -
         rounds=20, capacity=9, tries=(4,), backoff_base=1, backoff_cap=2,
         breaker=Consecutive(consecutive_failures=0, timeout=3),
     )  # fmt: skip
-    told = Told(world, [1], [Call(0, 0, 0)])
-    assert told.calls == [0, 3]
-    assert (told.counts.rejected, told.counts.dropped, told.counts.waits) == (1, 0, [3])
-    assert (told.counts.primary, told.counts.retries) == (1, 1)
-    assert told.counts.calls_of_layer == [2]
+    counts = plain(world, [1], [Call(0, 0, 0)])
+    assert rounds_with_calls(counts) == [0, 3]
+    assert (counts.rejected, counts.dropped, counts.waits) == (1, 0, [3])
+    assert (counts.primary, counts.retries) == (1, 1)
+    assert counts.calls_of_layer == [2]
 
 
 # Laws -------------------------------------------------------------------------------------------
