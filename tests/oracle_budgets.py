@@ -310,7 +310,8 @@ class Linkerd:
     Notes
     -----
     linkerd/linkerd2-proxy: linkerd/app/outbound/src/http/retry.rs; tower-rs/tower:
-    tower/src/retry/budget/tps_budget.rs. Wants a ttl of 1 to 60 seconds.
+    tower/src/retry/budget/tps_budget.rs (ten slots and the writer: the slot that is next to be
+    overwritten still counts). Wants a ttl of 1 to 60 seconds.
     """
 
     ttl: Time = "10 s"

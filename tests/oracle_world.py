@@ -704,7 +704,7 @@ class Replication:
             request = waiting.request
             if request is None:
                 continue
-            over = self.out_of_time(request, t + 1, self.innermost)
+            over = self.out_of_time(request, t + 1, self.innermost) if self.has_deadlines else None
             if over is None and t + 1 - waiting.since < self.timeout:
                 continue
             waiting.request = None

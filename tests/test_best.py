@@ -172,6 +172,7 @@ def test_a_cell_alone_is_the_best_of_one() -> None:
     got = find_best(Paired(np.array([[1, 2, 3]])))
     assert got.best == 0
     assert math.isnan(got.difference[0])
+    assert (got.low[0], got.high[0]) == (-math.inf, math.inf)
 
 
 def test_what_is_surely_not_allowed_is_no_candidate_and_beats_none() -> None:
@@ -200,11 +201,13 @@ def test_constraints_have_half_of_the_error_and_share_it(n_constraints: int) -> 
     values = paired([100, 90, 80], 60, np.random.default_rng(17)).numbers
     n_intervals = 3 * n_constraints
     quantile = stats.t.isf(0.025 / n_intervals / 2, 59)
-    ends = values.mean(axis=1) + quantile * stats.sem(values, axis=1)
-    for slack, expected in ((1e-9, YES), (-1e-9, UNDECIDED)):
-        loose = [Constraint(Paired(values), "<=", 1e9)] * (n_constraints - 1)
-        for cell, end in enumerate(ends):
-            tight = Constraint(Paired(values), "<=", end + slack)
+    mean, width = values.mean(axis=1), quantile * stats.sem(values, axis=1)
+    loose = [Constraint(Paired(values), "<=", 1e9)] * (n_constraints - 1)
+    relations: dict[Relation, int] = {"<=": 1, ">=": -1}
+    for (relation, sign), cell in product(relations.items(), range(3)):
+        for slack, expected in ((1e-9, YES), (-1e-9, UNDECIDED)):
+            bound = mean[cell] + sign * (width[cell] + slack)
+            tight = Constraint(Paired(values), relation, bound)
             got = find_best(Paired(values), "min", [*loose, tight]).feasible[cell]
             assert got == expected
     loose = [Constraint(Paired(values), "<=", 1e9)] * n_constraints

@@ -46,20 +46,22 @@ def path(small: Path) -> Path:
 def opened(browser: Any, path: Path, mode: str) -> tuple[Any, list[str]]:
     """Open the page; the list takes what the console says and what is asked of the network."""
     page = browser.new_page(**MODES[mode])
-    told: list[str] = []
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("request", lambda asked: told.append(asked.url) if asked.url != path.as_uri() else None)
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on(
+        "request", lambda asked: messages.append(asked.url) if asked.url != path.as_uri() else None
+    )
     page.goto(path.as_uri())
-    return page, told
+    return page, messages
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_page_opens_without_a_word_and_shows_every_figure(
     mode: str, browser: Any, path: Path
 ) -> None:
-    page, told = opened(browser, path, mode)
-    assert [line for line in told if not line.startswith("data:")] == []
+    page, messages = opened(browser, path, mode)
+    assert [line for line in messages if not line.startswith("data:")] == []
     figures = page.query_selector_all("figure [role=img]")
     assert len(figures) == len(list((path.parent / "figures").glob("*.svg")))
     assert all(figure.query_selector("svg") is not None for figure in figures)

@@ -385,6 +385,13 @@ def test_the_commands_are_these() -> None:
     assert got == expected
 
 
+def test_a_command_is_the_function_in_the_file_of_its_name() -> None:
+    got = {name: command.callback.__module__ for name, command in commands()[1:]}
+    expected = {name: f"mc.cli.{name}" for name in got}
+    expected |= {"schema": "mc.cli.new", "merge": "mc.cli.run"}  # a few lines beside their kin
+    assert got == expected
+
+
 HEAVY: Final = [
     *("duckdb", "jinja2", "matplotlib", "numba", "numpy", "pandas", "polars", "pyarrow", "scipy")
 ]

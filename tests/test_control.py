@@ -99,6 +99,21 @@ def test_it_is_used_only_where_it_helps() -> None:
     np.testing.assert_array_equal(got, expected)
 
 
+def test_it_is_used_from_a_reduction_of_a_tenth_on() -> None:
+    z1, z2 = traffic(1000)
+    noise = np.random.default_rng(9).poisson(50, 1000)
+    reductions = []
+    for k in range(22, 34):
+        y = z1 + k * noise
+        _, mcse, _ = least_squares(y, [z1 - float(MU1), z2 - float(MU2)])
+        reductions.append((y.std(ddof=1) / math.sqrt(1000) / mcse) ** 2)
+        got = not math.isnan(adjusted_mean(**sums_of(y, z1, z2), mu1=MU1, mu2=MU2).mean)
+        assert got == (reductions[-1] >= 1.1)
+    assert min(reductions) < 1.09
+    assert any(1.1 < reduction < 1.11 for reduction in reductions)
+    assert any(1.09 < reduction < 1.1 for reduction in reductions)
+
+
 def test_it_needs_replications_and_traffic_that_varies() -> None:
     z1, z2 = traffic(MIN_REPLICATIONS)
     y = z1 + np.random.default_rng(7).poisson(50, len(z1))

@@ -314,6 +314,7 @@ def test_comparisons_of_the_counts_of_parts_are_those_of_all_rows(seed: int) -> 
         }
         for name, expected in columns_of(of_all).items():
             assert added[name].tolist() == expected.tolist(), (metric.name, name)
+        assert not of_all.cubes[of_all.left != of_all.right].any(), "kept for equal divisors only"
         of_parts = PairCounts(**added, left=of_all.left, right=of_all.right)
         one, other = comparison(of_parts), comparison(of_all)
         for name in one:

@@ -338,24 +338,24 @@ def test_across_scenarios_the_mean_counts_and_a_condition_must_hold_in_each(swee
 def test_a_scenario_without_a_window_has_no_say_in_a_metric_of_the_window(tmp_path: Path) -> None:
     healthy = '[[scenario]]\nname = "healthy"\n[[scenario]]\nname = "short, sharp"'
     folder = run(tmp_path, SWEEP.replace('[[scenario]]\nname = "short, sharp"', healthy, 1))
-    told: list[str] = []
-    found = mc.best(folder, "dropped", subject_to=[BOUND], say=told.append)
+    messages: list[str] = []
+    found = mc.best(folder, "dropped", subject_to=[BOUND], say=messages.append)
     assert set(found["scenario"]) == {"short, sharp", "long"}
-    assert told == ['healthy: no answer, for "times_usual" is undefined without a fault window']
-    told.clear()
-    found = mc.best(folder, "dropped", subject_to=[BOUND], across=["scenario"], say=told.append)
+    assert messages == ['healthy: no answer, for "times_usual" is undefined without a fault window']
+    messages.clear()
+    found = mc.best(folder, "dropped", subject_to=[BOUND], across=["scenario"], say=messages.append)
     assert found.height == 6
-    assert told == ["healthy: times_usual is undefined, it is left out there"]
+    assert messages == ["healthy: times_usual is undefined, it is left out there"]
     with pytest.raises(QuestionError, match="healthy: no answer"):
         mc.best(folder, "times_usual", where=["scenario=healthy"])
 
 
 def test_a_cell_that_one_scenario_lacks_does_not_compete_across_them(tmp_path: Path) -> None:
     without = SWEEP + '[[exclude]]\nscenario = "long"\nbudget = 0.3\n'
-    told: list[str] = []
-    found = mc.best(run(tmp_path, without), "dropped", across=["scenario"], say=told.append)
+    messages: list[str] = []
+    found = mc.best(run(tmp_path, without), "dropped", across=["scenario"], say=messages.append)
     assert found["budget"].to_list() == [None, 0.1] * 2
-    assert told == ["2 cells are left out: they are not in every scenario"]
+    assert messages == ["2 cells are left out: they are not in every scenario"]
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])

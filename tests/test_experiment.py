@@ -475,6 +475,10 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
             'claim "c": metric "calls" is named 2 times',
         ),
         (
+            SMALL + CLAIM + AT + 'metric = []\nrelation = "<"',
+            'claim "c": metric must be the name of a metric or a list of such names, got []',
+        ),
+        (
             SMALL + CLAIM + AT + 'metric = "calls"\nrelation = "=="',
             "claim \"c\": relation must be one of < <= = >= > between, got '=='",
         ),
@@ -614,6 +618,51 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
 def test_a_fault_is_named_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
     got = faults(tmp_path, text)
     assert any(fault.startswith(expected) for fault in got), got
+
+
+def test_a_fault_that_pydantic_finds_is_reported_in_our_words(tmp_path: Path) -> None:
+    """Tables within tables, lists, unions: each with its place, none with pydantic's own words."""
+    text = """
+title = "t"
+scenario = [{name = "a", rounds = [1]}, 3]
+design = {kind = 3, points = "8", budget = {from = "x"}, "list" = 1}
+[[policy]]
+fault_start = {from = 1}
+[grid]
+range = 1
+threshold = [1, {a = 2}, "x"]
+capacity = {from = 1, to = 2, steps = [2], scale = 1}
+[[exclude]]
+rounds = {above = [1]}
+tries = [[0], "x"]
+[[published]]
+at = 3
+"""
+    expected = [
+        "scenario must be tables: [[scenario]], got 3",
+        'scenario "a": rounds must be a whole number >= 1 and <= 4000000, got [1]',
+        "policy 1: name is missing, it must be a text of printable characters",
+        "policy 1: fault_start must be a whole number >= 0 and <= 2147483647, got {'from': 1}",
+        '[grid]: capacity: scale must be "linear" or "log", got 1',
+        "[grid]: capacity: steps must be a whole number >= 2, got [2]",
+        "[grid]: threshold must be a whole number >= 0 and <= 2147483647, got {'a': 2}",
+        "[grid]: threshold must be a whole number >= 0 and <= 2147483647, got 'x'",
+        '[grid]: unknown parameter "range"; there are "rounds", ',
+        '[design]: kind must be "latin-hypercube" or "sobol", got 3',
+        "[design]: points must be a whole number >= 1, got '8'",
+        "[design]: budget: from must be a number, got 'x'",
+        "[design]: budget: to is missing, it must be a number",
+        '[design]: unknown parameter "list"; there are "kind", "points", "seed", "rounds", ',
+        "exclude 1: rounds: above must be a number, got [1]",
+        "exclude 1: tries must be a list of whole numbers, each >= 1 and <= 65536, got [0]",
+        "exclude 1: tries must be a list of whole numbers, each >= 1 and <= 65536, got 'x'",
+        "published 1: at must be a table {axis = value}, got 3",
+        "published 1: one or more metrics must be given a number",
+    ]
+    got = faults(tmp_path, text)
+    missing = [start for start in expected if not any(fault.startswith(start) for fault in got)]
+    assert missing == []
+    assert len(got) == len(expected), got
 
 
 def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
@@ -826,7 +875,7 @@ def test_both_shipped_files_have_the_cells_of_the_lesson(name: str) -> None:
     }
     for point in experiment.points:
         cell = point.parameters
-        got = (cell.fault_rounds, cell.fault_capacity, cell.failure_rate)
+        got: Any = (cell.fault_rounds, cell.fault_capacity, cell.failure_rate)
         assert got == faults_of[point.scenario]
         assert (cell.max_attempts, cell.budget) == POLICIES[point.policy]
         common = Cell(
@@ -835,6 +884,7 @@ def test_both_shipped_files_have_the_cells_of_the_lesson(name: str) -> None:
             failure_rate=cell.failure_rate,
             tries=cell.tries,
             budget=cell.budget,
+            chain="flattened",
         )
         assert cell == common  # every other parameter has the lesson's value
     assert experiment.baselines == (0,) * 6 + (6,) * 6 + (12,) * 6

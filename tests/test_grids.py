@@ -504,7 +504,7 @@ budget = ["none", 0.1, 0.2, 0.3]
 """
 
 
-def left_out(tmp_path: Path, text: str) -> set[tuple[str, str, float | None]]:
+def left_out(tmp_path: Path, text: str) -> set[tuple[str, str, Any]]:
     """Combinations that the exclude tables of a file leave out."""
     cells = [
         {(p.scenario, p.policy, p.parameters.budget) for p in load(tmp_path, file).points}
@@ -747,3 +747,47 @@ def test_the_example_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     experiment = load(tmp_path, textwrap.dedent(example[1]))
     # of 4 caps, 10 budgets, 4 thresholds and 64 points: two caps with two thresholds are left out
     assert len(experiment.points) == (4 * 4 - 2 * 2) * 10 * 64
+
+
+# ---- Many cells ------------------------------------------------------------------------------
+
+MANY = """
+[[policy]]
+name = "one"
+[[policy]]
+name = "two"
+tries = [2]
+[grid]
+budget = {from = 0, to = 1, steps = 101}
+capacity = {from = 1, to = 100, steps = 100}
+[[exclude]]
+policy = "one"
+budget = {above = 0.5}
+"""
+
+
+def test_reading_many_cells_tells_how_far_it_is(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    load(tmp_path, MANY, progress=lambda done, total: calls.append((done, total)))
+    got = [done for done, _ in calls]
+    assert got == [0, 10_000, 20_000, 20_200]
+    assert {total for _, total in calls} == {20_200}
+
+
+def test_no_cell_is_built_or_checked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = Counter[str]()
+    make, check = Cell.from_checked, Cell.__post_init__
+
+    def count_made(parameters: dict[str, Any]) -> Cell:
+        built["made"] += 1
+        return make(parameters)
+
+    def count_checked(cell: Cell) -> None:
+        built["checked again"] += 1
+        check(cell)
+
+    monkeypatch.setattr(Cell, "from_checked", count_made)
+    monkeypatch.setattr(Cell, "__post_init__", count_checked)
+    n_cells = len(load(tmp_path, MANY).points)
+    assert n_cells == 101 * 100 + 51 * 100
+    assert built == {"made": n_cells}

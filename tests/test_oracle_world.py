@@ -10,8 +10,8 @@ import ast
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -19,16 +19,16 @@ from typing import Any
 
 import oracle
 import pytest
+from oracle_budgets import Consecutive, Envoy, Grpc, Ratio, Sre
 from oracle_cells import random_world
 from oracle_draws import mersenne_world, philox_world
+from oracle_script import HALF, Script, play, rounds_with_calls
 from oracle_units import in_rounds, per_round, share, whole_rounds
 from oracle_waits import TICKS, Backoff, Formula, polly_position, wait
 from oracle_world import (
-    Call,
-    Counts,
-    Draws,
     Fault,
     Replication,
+    Traffic,
     World,
     chain,
     row,
@@ -36,51 +36,7 @@ from oracle_world import (
     simulate,
 )
 
-HALF = 2**31
 TOP = 2**32 - 1
-
-
-@dataclass
-class Script:
-    """Chance as a test writes it down, and what was asked of it.
-
-    Attributes
-    ----------
-    arrivals : sequence of int
-        New requests of each round; none in later ones.
-    failing : collection of Call
-        Served calls that fail.
-    words : dict of Call to int
-        JITTER words; half of the range where none is given.
-    drawn : list of Call
-        Whose JITTER words were asked for.
-    """
-
-    arrivals: Sequence[int]
-    failing: Iterable[Call] = ()
-    words: dict[Call, int] = field(default_factory=dict)
-    drawn: list[Call] = field(default_factory=list)
-
-    def draws(self) -> Draws:
-        def delay(call: Call, formula: Formula) -> int:
-            self.drawn.append(call)
-            return formula(self.words.get(call, HALF))
-
-        return Draws(
-            arrivals=lambda t, _: self.arrivals[t] if t < len(self.arrivals) else 0,
-            fails=lambda call, _: call in self.failing,
-            delay=delay,
-            client=lambda call, clients: call.j % clients,
-            throttled=lambda call, layer, chance: False,
-        )
-
-
-def play(world: World, script: Script) -> Counts:
-    return Replication(world, script.draws()).run()
-
-
-def rounds_with_calls(counts: Counts) -> list[int]:
-    return [t for t, n in enumerate(counts.calls_in) for _ in range(n)]
 
 
 def outage(**parameters: Any) -> World:
@@ -447,9 +403,67 @@ def test_one_layer_is_the_same_nested_and_flattened() -> None:
             assert rows[0] == rows[1]
 
 
+PINNED: list[tuple[World, dict[str, int | None]]] = [
+    (
+        World(
+            rounds=800, fault_start=100, fault_rounds=100, tries=(2, 3, 3), capacity=2.5,
+            failure_rate=0.02, backoff_base=(4, 2, 1.5), backoff_factor=1.5, jitter="decorrelated",
+            deadline=(None, 20, 9), budget=(None, Ratio(ratio=0.5, window=200), Grpc()),
+            budget_scope="layer",
+        ),
+        {
+            "requests": 773, "window_requests": 80, "calls": 1067, "primary": 773, "retries": 294,
+            "successful": 696, "dropped": 76, "in_flight": 1, "peak": 9, "window_calls": 286,
+            "second_peak": 6, "wait_total": 423, "wait_max": 25, "late": 1, "drain": 6,
+            "window_dropped": 75, "denied": 462, "expired": 6, "recovered": 1, "calls_1": 856,
+            "calls_2": 1056, "calls_3": 1067,
+        },
+    ),
+    (
+        World(
+            rounds=800, fault_start=100, fault_rounds=100, tries=(3, 3), capacity=2, clients=3,
+            jitter="polly", budget=Sre(ratio=0.4, window=100, k=1.2),
+            breaker=Consecutive(timeout=15),
+        ),
+        {
+            "requests": 773, "window_requests": 80, "calls": 234, "primary": 180, "retries": 54,
+            "successful": 194, "dropped": 579, "peak": 5, "window_calls": 29, "second_peak": 2,
+            "wait_total": 166, "wait_max": 13, "window_dropped": 80, "denied": 1131,
+            "rejected": 840, "recovery": None, "calls_1": 803, "calls_2": 234,
+        },
+    ),
+    (
+        World(
+            rounds=800, tries=(2, 2), capacity=1.5, failure_rate=0.05, jitter="plus_minus",
+            faults=(
+                Fault(start=100, length=50, capacity=0, capacity_end=2),
+                Fault(start=200, length=40, capacity=1, failure_rate=0.5),
+            ),
+            first_wait=0, queue=60, timeout=20, budget=Envoy(), arrivals_per_second=60,
+            traffic=Traffic(workers=8, think=5, bursts=((300, 40),)),
+        ),
+        {
+            "requests": 1081, "window_requests": 158, "calls": 1158, "primary": 1081,
+            "retries": 77, "successful": 1012, "dropped": 66, "in_flight": 3, "peak": 41,
+            "window_calls": 174, "second_peak": 41, "wait_total": 6094, "wait_max": 76, "late": 15,
+            "drain": 12, "window_dropped": 16, "denied": 127, "timed_out": 71, "wasted": 71,
+            "queue_peak": 47, "recovery": None, "calls_1": 1089, "calls_2": 1158,
+        },
+    ),
+]  # fmt: skip
+"""Rows of replication 3; counters that are 0 are left out."""
+
+
+@pytest.mark.parametrize(("world", "expected"), PINNED)
+def test_rows_of_the_world_are_pinned(world: World, expected: dict[str, int | None]) -> None:
+    row_of = simulate(world, philox_world(20260802, 3))
+    got = {name: value for name, value in row_of.items() if value != 0}
+    assert got == expected
+
+
 def test_the_oracle_imports_nothing_from_the_package() -> None:
     files = sorted(Path(__file__).parent.glob("oracle*.py"))
-    assert len(files) == 7
+    assert len(files) == 8
     for path in files:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

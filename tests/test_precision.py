@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -460,6 +461,41 @@ def test_a_finished_run_started_again_touches_no_file(tmp_path: Path, finished: 
     told = run(EXPERIMENT, out)
     assert told == [f"{out} is finished: nothing to do (--force starts afresh)"]
     assert snapshot(out) == before
+
+
+@pytest.fixture
+def n_read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each shard is read as a whole and hashed."""
+    counts: Counter[str] = Counter()
+    check_bytes = store.shards.check_bytes
+
+    def counting(path: Path) -> bytes:
+        counts[path.name] += 1
+        return check_bytes(path)
+
+    monkeypatch.setattr(store.shards, "check_bytes", counting)
+    return counts
+
+
+def test_a_run_of_many_stages_reads_each_shard_once(tmp_path: Path, n_read: Counter[str]) -> None:
+    run(EXPERIMENT, tmp_path / "out")
+    assert len(set(mc.load(tmp_path / "out").cells["replications"])) > 1
+    assert dict(n_read) == dict.fromkeys(
+        (path.name for path in store.shard_paths(tmp_path / "out")), 1
+    )
+
+
+def test_a_plan_and_a_run_of_a_finished_folder_read_each_shard_once(
+    tmp_path: Path, finished: Path, n_read: Counter[str]
+) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "out"))
+    expected = dict.fromkeys((path.name for path in store.shard_paths(out)), 1)
+    assert mc.plan(write(tmp_path, EXPERIMENT), out).finished
+    assert dict(n_read) == expected
+    n_read.clear()
+    (out / "summary.parquet").unlink()
+    run(EXPERIMENT, out)
+    assert dict(n_read) == expected
 
 
 @pytest.mark.parametrize("n_written", [1, 20, 33, 40, 65, 80])

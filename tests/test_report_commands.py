@@ -50,19 +50,28 @@ def test_a_page_of_earlier_results_is_called_so_until_it_is_made_anew(tmp_path: 
         ("status", out),
         ("verify", out, "--seconds", 0),
     )
-    told = f"report.html shows earlier results: `retrystorm report {out}` makes it anew"
+    message = f"report.html shows earlier results: `retrystorm report {out}` makes it anew"
     assert invoke("run", file, "--out", out, "--no-report").exit_code == 0
-    assert told not in invoke("status", out).stderr  # there is none
+    assert message not in invoke("status", out).stderr  # there is none
     assert invoke("report", out).stdout == f"{out / 'report.html'}\n"
     for command in commands[1:]:
-        assert told not in invoke(*command).stderr
+        assert message not in invoke(*command).stderr
     for command in commands:
         got = invoke(*command)
         assert got.exit_code == 0
-        assert told in got.stderr
+        assert message in got.stderr
     assert invoke("report", out).exit_code == 0
     for command in commands:
-        assert told not in invoke(*command).stderr
+        assert message not in invoke(*command).stderr
+
+
+def test_png_files_are_for_those_who_ask(tmp_path: Path) -> None:
+    file, out = write(tmp_path, VARIANTS["one cell, no axis"]), tmp_path / "results"
+    assert invoke("run", file, "--out", out).exit_code == 0
+    assert invoke("report", out).exit_code == 0
+    assert not list((out / "figures").glob("*.png"))
+    assert invoke("report", out, "--png").exit_code == 0
+    assert list((out / "figures").glob("*.png"))
 
 
 def test_a_folder_without_results_has_no_report(tmp_path: Path) -> None:
@@ -137,12 +146,12 @@ def test_a_place_or_a_replication_that_cannot_be_is_told_before_a_trace_is_made(
     tmp_path: Path,
 ) -> None:
     file = write(tmp_path, 'title = "x"\n[fixed]\nrounds = 9\n[grid]\ntries = [[1], [3, 3]]\n')
-    for options, told in (
+    for options, message in (
         (["--out", str(tmp_path / "none" / "x.parquet")], "must be in a folder that exists"),
         (["--replication", str(2**32)], f"must be < {2**32 - 1}, got {2**32}"),
     ):
         got = CliRunner().invoke(app, ["trace", str(file), *options])
         assert got.exit_code == 2
-        assert told in got.stderr
+        assert message in got.stderr
     args = ["trace", str(file), "--out", str(tmp_path / "x.parquet"), "--at", "tries=3x3"]
     assert CliRunner().invoke(app, args).exit_code == 0

@@ -10,15 +10,14 @@ import numpy as np
 import polars as pl
 from folders import run
 from matplotlib.colors import to_hex
-from reported import Page, contrast
+from reported import GRID, Page, contrast
 
 import mc
 from mc.reports import maps
-from mc.reports.answer import answer
-from mc.reports.frontier import draw_frontier
+from mc.reports.notation import with_error
 from mc.reports.style import style
+from mc.reports.tradeoff import draw_tradeoff
 from mc.reports.view import View
-from mc.reports.words import link, with_error
 from mc.statistics import half_width
 
 
@@ -46,8 +45,8 @@ def test_a_policy_that_no_axis_changes_has_no_map_but_a_sentence(grid: Path) -> 
 
 def test_what_lies_far_out_does_not_flatten_the_colours_of_the_others(grid: Path) -> None:
     view = View(mc.load(grid))
-    norm, outside = maps.scale(view, "default", "window_rate")
-    tried = view.cells.filter(policy="nine tries")
+    planned = maps.plan_maps(view, "default", "window_rate")
+    tried = view.results.cells.filter(policy="nine tries")
     rates = {
         kind: [view.mean(cell, "window_rate") or 0.0 for cell in some["cell"]]
         for kind, some in (
@@ -55,8 +54,8 @@ def test_what_lies_far_out_does_not_flatten_the_colours_of_the_others(grid: Path
             ("some", tried.filter(pl.col("budget").is_not_null())),
         )
     }
-    assert (norm.vmin, norm.vmax) == (min(rates["some"]), max(rates["some"]))
-    assert outside == sorted(rates["none"])
+    assert (planned.scale.vmin, planned.scale.vmax) == (min(rates["some"]), max(rates["some"]))
+    assert planned.outside == sorted(rates["none"])
 
 
 def test_text_stands_out_on_every_colour_of_a_map() -> None:
@@ -78,26 +77,49 @@ def test_of_a_sweep_the_baseline_the_frontier_and_the_worst_are_drawn_alone(grid
     assert rates[-1] == max(every.values())
     baseline = view.results.comparisons["baseline"].min()
     assert baseline in chosen
-    assert set(chosen[:-1]) - {baseline} <= set(view.frontier("default"))
+    assert set(chosen[:-1]) - {baseline} <= set(view.marks("default"))
 
 
-def test_nothing_is_better_in_both_than_a_cell_of_the_frontier(grid: Path) -> None:
+def test_the_frontier_of_the_page_is_that_of_the_command(grid: Path) -> None:
     view = View(mc.load(grid))
-    means = {
-        cell: (view.mean(cell, "window_rate") or 0.0, view.mean(cell, "dropped") or 0.0)
-        for cell in view.in_scenario("default")
-    }
+    answers = mc.frontier(grid, "window_rate", "dropped")
+    frontier = view.frontier("default")
+    assert frontier is not None
+    assert frontier.on == dict(answers.select("cell", "on").iter_rows())
+    assert frontier.n == 200
+    n = dict(answers["on"].value_counts().iter_rows())
+    assert min(n["yes"], n["no"], n["undecided"]) > 1
+    page = Page((grid / "report.html").read_text("utf-8"))
+    assert (
+        f"Of 60 cells, {n['yes']} are surely on the frontier of window rate and requests dropped: "
+        f"no other is as good in both and better in one. {n['no']} surely are not, and "
+        f"{n['undecided']} are undecided after 200 replications."
+    ) in page.read
 
-    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
-        return a != b and a[0] <= b[0] and a[1] <= b[1]
 
-    undominated = {
-        mean for mean in means.values() if not any(beats(other, mean) for other in means.values())
-    }
-    got = [means[cell] for cell in view.frontier("default")]
-    expected = sorted(undominated)
-    assert got == expected
-    assert len(got) > 2
+def test_a_letter_is_for_a_cell_that_may_be_on_the_frontier(grid: Path) -> None:
+    view = View(mc.load(grid))
+    frontier = view.frontier("default")
+    assert frontier is not None
+    on = {cell: frontier.on[cell] for cell in view.marks("default")}
+    assert set(on.values()) <= {"yes", "undecided"}
+    means = [(view.mean(cell, "window_rate"), view.mean(cell, "dropped")) for cell in on]
+    rates, drops = zip(*means, strict=True)
+    assert list(rates) == sorted(rates)
+    assert list(drops) == sorted(drops, reverse=True)
+    page = Page((grid / "report.html").read_text("utf-8"))
+    for cell, letter in view.marks("default").items():
+        assert re.search(rf"{letter}: {view.lines[cell]['label']}[^:]* {on[cell]} ", page.read)
+
+
+def test_without_rows_the_page_says_that_the_frontier_is_not_known(tmp_path: Path) -> None:
+    counted = GRID.replace("replications = 200", 'replications = 40\nkeep = "histograms"')
+    run(counted, tmp_path / "results")
+    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
+    assert "Which of the 60 cells are on the frontier" in page.read
+    assert "Lowest mean window rate" in page.read
+    assert "the ones with the lowest window rate and the fewest drops" in page.read
+    assert "surely" not in page.read
 
 
 def test_the_table_of_the_frontier_says_what_the_letters_in_the_figure_are(grid: Path) -> None:
@@ -114,16 +136,16 @@ def test_the_table_of_the_frontier_says_what_the_letters_in_the_figure_are(grid:
 
 def test_a_claim_against_a_number_is_told_as_a_mean_and_its_distance(grid: Path) -> None:
     view = View(mc.load(grid))
-    line = view.results.claims.row(0, named=True)
-    cell = view.cells.filter(policy="nine tries", budget=0.1, backoff_cap=4, threshold=1)["cell"]
+    line = view.claims[0]
+    cells = view.results.cells
+    cell = cells.filter(policy="nine tries", budget=0.1, backoff_cap=4, threshold=1)["cell"]
     mean = view.mean(cell.item(), "times_usual") or 0.0
-    names, difference = link(view, line)
-    place = "nine tries, budget 0.1, backoff_cap 4, threshold 1"
-    assert names == f"{place} against 2"
+    name = "nine tries, budget 0.1, backoff_cap 4, threshold 1"
+    assert line["names"] == f"{name} against 2"
     expected = f"{with_error(mean, half_width(line))}, {2 - mean:.3g} below 2"
-    assert difference == expected
+    assert line["difference"] == expected
     page = Page((grid / "report.html").read_text("utf-8"))
-    assert f"mean times usual of {place}: {expected}." in page.read
+    assert f"mean times usual of {name}: {expected}." in page.read
 
 
 def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Path) -> None:
@@ -133,14 +155,15 @@ def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Pa
         "[[policy]]\nname = 'more'\ntries = [3, 9]\n"
     )
     run(text, tmp_path / "results")
-    view = View(mc.load(tmp_path / "results"))
-    assert view.half_width(1, "dropped") is None
-    (told,) = [paragraph.text for paragraph in answer(view)]
-    assert "Fewest requests dropped: 0 requests in 2 cells: many; more; most:" in told
-    assert re.search(r"highest: \S+ ± \S+ calls, the same in 2 cells: many; more", told)
+    assert View(mc.load(tmp_path / "results")).half_width(1, "dropped") is None
+    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
+    assert "Fewest requests dropped: 0 requests in 2 cells: many; more; most:" in page.read
+    assert re.search(r"highest: \S+ ± \S+ calls, the same in 2 cells: many; more", page.read)
 
 
-def test_no_axis_of_the_frontier_begins_below_0(grid: Path) -> None:
+def test_no_axis_of_the_trade_off_begins_below_0(grid: Path) -> None:
     with style():
-        figure = draw_frontier(View(mc.load(grid)), ["default"])
-    assert [axes.get_xlim()[0] >= 0 <= axes.get_ylim()[0] for axes in figure.axes] == [True]
+        drawing = draw_tradeoff(View(mc.load(grid)), ["default"])
+    (panel,) = (figure.axes[0] for figure in drawing.panels)
+    assert panel.get_xlim()[0] >= 0
+    assert panel.get_ylim()[0] >= 0

@@ -978,6 +978,23 @@ def test_a_shard_that_is_there_twice_counts_once(out: Path, finished: Path) -> N
     assert_same_results(out, finished)
 
 
+def test_of_two_shards_that_begin_together_the_longer_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made anew: the shorter holds no row that the longer does not hold."""
+    monkeypatch.setattr(simulation, "MIN_TASKS", 1)
+    out, other = tmp_path / "out", tmp_path / "other"
+    run(EXPERIMENT, out)
+    run(EXPERIMENT, other, replications=REPLICATIONS // 2)
+    before = shards(out)
+    for path in store.shard_paths(other):
+        shutil.copy(path, out / "replications")
+    told = run(EXPERIMENT, out)
+    assert len(told) == len(store.shard_paths(other))
+    assert all("another shard holds" in line for line in told)
+    assert shards(out) == before
+
+
 @pytest.mark.parametrize(
     "options", [{"seed": 5}, {"overrides": {"rounds": "301"}}, {"replications": 45}]
 )
@@ -1186,6 +1203,39 @@ def test_a_lock_that_was_never_written_is_removed(
     (out / ".lock").write_text(content)
     run(EXPERIMENT, out, replications=50)
     assert not (out / ".lock").exists()
+
+
+def test_a_run_that_has_lost_its_lock_leaves_that_of_another(out: Path) -> None:
+    path = out / ".lock"
+    with store.held(out, print) as token:
+        of_another = path.read_bytes().replace(token.encode(), b"another")
+        path.write_bytes(of_another)
+        assert not store.is_held(out, token)
+    assert path.read_bytes() == of_another
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
+def test_of_two_runs_that_find_a_dead_lock_the_second_gives_way(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first takes the folder just before the second moves the lock that it found dead."""
+    path = lock(out, pid=dead_process())
+    dead = path.read_bytes()
+    path.unlink()
+    alive = lock(out).read_bytes()
+    path.write_bytes(dead)
+    rename = os.rename
+
+    def late(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        path.write_bytes(alive)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(FolderError, match="in use"):
+        run(EXPERIMENT, out, replications=50)
+    assert path.read_bytes() == alive
+    assert not list(out.glob("*.partial"))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, FolderError])

@@ -18,6 +18,7 @@ from mc.statistics import (
     compare,
     format_estimate,
     judge,
+    placed,
     stacks,
     summarise,
     with_ratios,
@@ -268,4 +269,21 @@ def test_an_estimate_is_cut_to_the_digits_its_error_supports(
     mean: float | None, half_width: float | None, expected: tuple[str, str]
 ) -> None:
     got = format_estimate(mean, half_width)
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("percentile", "expected"),
+    [
+        (0.0, "lower than 100.0 % of seeds"),
+        (0.04, "lower than more than 99.9 % of seeds"),
+        (0.5, "lower than 99.5 % of seeds"),
+        (50.0, "in the middle of the seeds"),
+        (99.94, "higher than 99.9 % of seeds"),
+        (99.95, "higher than more than 99.9 % of seeds"),
+        (100.0, "higher than 100.0 % of seeds"),
+    ],
+)
+def test_no_figure_is_beyond_all_seeds_unless_it_is(percentile: float, expected: str) -> None:
+    got = placed(percentile)
     assert got == expected

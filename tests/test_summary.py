@@ -304,6 +304,9 @@ def test_a_tail_is_twice_the_share_at_least_as_far_out() -> None:
         figures = [Published(0, "calls", value, None)]
         got = line(summarise(rows, cell_frame(OUTAGE), figures), "calls")["published_tail"]
         assert got == expected
+    rows, figures = row_frame({"calls": [1, 2, 2, 3]}), [Published(0, "calls", 2, None)]
+    got = line(summarise(rows, cell_frame(OUTAGE), figures), "calls")["published_tail"]
+    assert got == 1.0, "three of four lie as far out on either side: no share beyond 1"
 
 
 def test_without_replications_a_figure_has_no_place() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from mc.cli import options
 from mc.cli.signals import interruptible
@@ -13,16 +15,21 @@ if TYPE_CHECKING:
     from mc.store import Results
 
 
-def report(folder: options.Folder) -> None:
+def report(
+    folder: options.Folder,
+    png: Annotated[
+        bool, typer.Option("--png", help="Write each figure as a PNG file, too.")
+    ] = False,
+) -> None:
     """Draw the figures of a finished run and write its page, report.html.
 
     The page is one file that needs no network. Each figure is also written to the folder figures,
-    as SVG and PNG.
+    as SVG.
     """
     with interruptible("stopped; the same command starts again"):
         from mc import reports, store
 
-        print_text(f"{reports.report(store.load(folder))}\n")
+        print_text(f"{reports.report(store.load(folder), png=png)}\n")
 
 
 def draw_report(results: Results) -> None:

@@ -17,9 +17,9 @@ INTERRUPTED: Final = 130
 
 @contextmanager
 def interruptible(message: str) -> Iterator[None]:
-    """Simulate inside this: a signal ends it with the message, an error of the user with its own.
+    """Around what simulates: end on a signal with this message, on a user's error with its own.
 
-    What simulates is imported before, so that it need not be where a signal is handled.
+    All that it needs is imported first, while a signal still ends the process at once.
     """
     try:
         with on_signals(interrupt):

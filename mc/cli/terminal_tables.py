@@ -181,7 +181,7 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
     """Yield the published figures that few seeds are like."""
     import polars as pl
 
-    from mc.model.digits import percentile_text
+    from mc.model.digits import placed
 
     n = results.summary["published"].count()
     found = results.summary.filter(pl.col("published_tail") < FAR_OUT)
@@ -196,7 +196,7 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
     for cell, lines in joined.group_by("scenario", "policy", maintain_order=True):
         yield _unbroken("  " + ", ".join(str(name) for name in cell if name != "default"))
         for line in lines.iter_rows(named=True):
-            where = percentile_text(line["published_percentile"])
+            where = placed(line["published_percentile"])
             yield _unbroken(f"    {line['metric']} {line['published']:g} is {where}")
 
 

@@ -5,7 +5,7 @@ Every answer is paired: the cells have met the same traffic and the same luck.
 
 from mc.decisions.choosing import QuestionError, cell_name, coordinates, select
 from mc.decisions.comparing import compare
-from mc.decisions.ranking import best, frontier
+from mc.decisions.ranking import best, frontier, frontier_among
 
 __all__ = [
     "QuestionError",
@@ -14,5 +14,6 @@ __all__ = [
     "compare",
     "coordinates",
     "frontier",
+    "frontier_among",
     "select",
 ]

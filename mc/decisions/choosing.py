@@ -63,9 +63,9 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
     if wanted in cells["policy"].to_list():
         return cells.filter(pl.col("policy") == wanted), {"policy"}
     if wanted.isdecimal():
-        found = cells.filter(pl.col("cell") == int(wanted))
-        if found.height:
-            return found, set(coordinates(results))
+        numbered = cells.filter(pl.col("cell") == int(wanted))
+        if numbered.height:
+            return numbered, set(coordinates(results))
         raise QuestionError(f"cell {wanted} does not exist; there are 0 .. {cells.height - 1}")
     if "=" not in wanted:
         known: list[str] = cells["policy"].unique(maintain_order=True).to_list()

@@ -64,14 +64,14 @@ def compare(
     What three layers of retries drop with a budget, and do not drop without:
 
     >>> import mc
-    >>> found = mc.compare(
+    >>> compared = mc.compare(
     ...     "results/lesson",
     ...     "three layers + budget 0.30",
     ...     "three layers (3x3x3)",
     ...     metrics=["dropped"],
     ...     where=["scenario=outage (1 s)"],
     ... )
-    >>> [round(x, 2) for x in found.select("mean_difference", "ci_low", "ci_high").row(0)]
+    >>> [round(x, 2) for x in compared.select("mean_difference", "ci_low", "ci_high").row(0)]
     [97.21, 97.02, 97.4]
     """
     results = store.load(folder)
@@ -86,21 +86,20 @@ def compare(
             pl.col("baseline").fill_null(pl.col("cell"))
         )
         rows = results.scan().filter(pl.col("cell").is_in(numbers)).collect()
-        found = statistics.compare(rows, lines)
+        compared = statistics.compare(rows, lines)
     else:
-        counted = results.comparisons.join(
+        compared = results.comparisons.join(
             pairs.select(cell="left", baseline="right"), on=["cell", "baseline"], how="semi"
         )
-        if counted["cell"].n_unique() < pairs.height:
+        if compared["cell"].n_unique() < pairs.height:
             raise FolderError(
                 f"{results.folder}: keeps histograms, and has counted no other pairs than those "
                 "with the baseline policy"
             )
-        found = counted
     names = coordinates(results)
     named = {cell["cell"]: cell_name(cell, names) for cell in results.cells.iter_rows(named=True)}
     return (
-        found.filter(pl.col("metric").is_in(chosen))
+        compared.filter(pl.col("metric").is_in(chosen))
         .rename({"cell": "left", "baseline": "right"})
         .with_columns(
             pl.col(side).replace_strict(named, return_dtype=pl.String).alias(f"{side}_name")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,16 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import statistics, store
-from mc.decisions.choosing import (
-    QuestionError,
-    cell_name,
-    coordinates,
-    metric_named,
-    where_all,
-)
-from mc.experiment.messages import hint, listed, quote
+from mc.decisions.choosing import QuestionError, metric_named
+from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
+from mc.experiment.messages import quote
 from mc.model import Metric
-from mc.statistics import Stack
 from mc.statistics.best import (
     NO,
     Constraint,
@@ -34,14 +26,7 @@ from mc.statistics.best import (
     find_best,
     find_frontier,
 )
-from mc.statistics.rows import Numbers
 from mc.store import Results
-
-MIN_REPLICATIONS: Final = 30
-"""With fewer no paired interval is to be trusted."""
-
-MAX_CELLS: Final = 2000
-"""Each is compared with each other."""
 
 
 def best(
@@ -53,7 +38,7 @@ def best(
     where: Sequence[str] = (),
     across: Sequence[str] = (),
     level: float = statistics.LEVEL,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = lambda message: None,
 ) -> pl.DataFrame:
     """Find the best cell, and all that cannot be told from it.
 
@@ -113,8 +98,8 @@ def best(
     The fewest requests dropped at no more than five times the usual load:
 
     >>> import mc
-    >>> found = mc.best("results/lesson", "dropped", subject_to=["times_usual <= 5"])
-    >>> outage = found.filter(found["scenario"] == "outage (1 s)")
+    >>> ranked = mc.best("results/lesson", "dropped", subject_to=["times_usual <= 5"])
+    >>> outage = ranked.filter(ranked["scenario"] == "outage (1 s)")
     >>> outage.filter(outage["candidate"]).select("policy", "mean", "best").rows()
     [('gateway only (3)', 93.3291, True)]
     >>> outage["feasible"].to_list()
@@ -124,22 +109,17 @@ def best(
     bounds = [_constraint(text) for text in subject_to]
     asked = [metric_named(metric), *(bound[0] for bound in bounds)]
     metrics = list({one.name: one for one in asked}.values())
-    per = [name for name in per if name not in across]
-    frames, refused = [], []
-    for cells in _competing(results, per, where, across):
-        try:
-            race = _race(results, cells, metrics, across, say)
-        except QuestionError as error:
-            refused.append(str(error))
-            continue
-        first, places = _different(race)
-        ranked = _ranked(_some(race, first), metric, goal, bounds, level)
-        frames.append(race.rivals.hstack(ranked.drop(race.rivals.columns)[places]))
-    return _all_of(frames, refused, say)
+    groups = questions(results, [name for name in per if name not in across], where, across)
+
+    def answer(cells: pl.DataFrame) -> pl.DataFrame:
+        rivals = read_rivals(results, cells, metrics, across, say)
+        return ask(rivals, lambda some: _ranked(some, metric, goal, bounds, level))
+
+    return _all_answers(groups, answer, say)
 
 
 def _ranked(
-    race: _Race,
+    rivals: Rivals,
     metric: str,
     goal: Goal,
     bounds: Sequence[tuple[Metric, Relation, float]],
@@ -149,26 +129,26 @@ def _ranked(
     constraints = [
         Constraint(values, relation, number)
         for of, relation, number in bounds
-        for values in race.values[of.name]
+        for values in rivals.values[of.name]
     ]
-    found = find_best(_together(race.values[metric]), goal, constraints, level)
-    is_best = np.arange(race.rivals.height) == (-1 if found.best is None else found.best)
-    out = found.feasible == NO  # it competes with none: a difference would only confuse
+    answer = find_best(_together(rivals.values[metric]), goal, constraints, level)
+    is_best = np.arange(rivals.names.height) == (-1 if answer.best is None else answer.best)
+    out = answer.feasible == NO  # it competes with none: a difference would only confuse
     nearest = {
-        of.name: pl.Series(_nearest(race.values[of.name], relation))
+        of.name: pl.Series(_nearest(rivals.values[of.name], relation))
         for of, relation, _ in bounds
         if of.name != metric
     }
-    return race.rivals.with_columns(
-        mean=pl.Series(found.mean),
+    return rivals.names.with_columns(
+        mean=pl.Series(answer.mean),
         **nearest,
-        difference=_finite(np.where(out, np.nan, found.difference)),
-        low=_finite(np.where(out, np.nan, found.low)),
-        high=_finite(np.where(out, np.nan, found.high)),
-        feasible=pl.Series(found.feasible.tolist()),
-        candidate=pl.Series(found.candidate),
+        difference=_finite(np.where(out, np.nan, answer.difference)),
+        low=_finite(np.where(out, np.nan, answer.low)),
+        high=_finite(np.where(out, np.nan, answer.high)),
+        feasible=pl.Series(answer.feasible.tolist()),
+        candidate=pl.Series(answer.candidate),
         best=pl.Series(is_best),
-        n=pl.lit(race.n, pl.Int64),
+        n=pl.lit(rivals.n, pl.Int64),
     )
 
 
@@ -186,17 +166,24 @@ def _together(parts: Sequence[Paired]) -> Paired:
 def _nearest(parts: Sequence[Paired], relation: Relation) -> NDArray[np.float64]:
     """Of each rival the mean that is nearest to a bound."""
     means = [p.numbers.mean(axis=1) / p.divisors for p in parts]
-    found: NDArray[np.float64] = (np.max if relation in ("<", "<=") else np.min)(means, axis=0)
-    return found
+    nearest = np.max if relation in ("<", "<=") else np.min
+    return np.asarray(nearest(means, axis=0))
 
 
-def _all_of(
-    frames: Sequence[pl.DataFrame], refused: Sequence[str], say: Callable[[str], None]
+def _all_answers(
+    groups: Iterable[pl.DataFrame], answer: Callable[[pl.DataFrame], pl.DataFrame], say: Say
 ) -> pl.DataFrame:
-    """Join the answers; refuse if there is none, and tell of those that are missing."""
+    """Answer each question; refuse if none can be answered, and tell of those that cannot."""
+    frames, refused = [], []
+    for cells in groups:
+        try:
+            frames.append(answer(cells))
+        except QuestionError as error:
+            refused.append(str(error))
+    reasons = list(dict.fromkeys(refused))
     if not frames:
-        raise QuestionError("; ".join(dict.fromkeys(refused)))
-    for reason in dict.fromkeys(refused):
+        raise QuestionError("; ".join(reasons))
+    for reason in reasons:
         say(reason)
     return pl.concat(frames)
 
@@ -209,7 +196,7 @@ def frontier(
     per: Sequence[str] = ("scenario",),
     where: Sequence[str] = (),
     level: float = statistics.LEVEL,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = lambda message: None,
 ) -> pl.DataFrame:
     """Find the cells that no other beats in both of two metrics.
 
@@ -254,50 +241,57 @@ def frontier(
     Less dropped at the price of more calls: which policies are worth it?
 
     >>> import mc
-    >>> found = mc.frontier(
+    >>> cells = mc.frontier(
     ...     "results/lesson", "dropped", "times_usual", where=["scenario=outage (1 s)"]
     ... )
-    >>> found.filter(found["on"] == "no").select("policy", "dominated_by").rows()
+    >>> cells.filter(cells["on"] == "no").select("policy", "dominated_by").rows()
     [('three layers + budget 0.30', 7)]
     """
     results = store.load(folder)
-    metrics = [metric_named(one), metric_named(other)]
+    metrics = metric_named(one), metric_named(other)
     if one == other:
         raise QuestionError(f"two different metrics are needed, got {one} twice")
-    frames, refused = [], []
-    for cells in _competing(results, per, where):
-        try:
-            race = _race(results, cells, metrics, (), say)
-        except QuestionError as error:
-            refused.append(str(error))
-            continue
-        first, places = _different(race)
-        found = _on_frontier(_some(race, first), metrics, goals, level)
-        frames.append(race.rivals.hstack(found.drop(race.rivals.columns)[places]))
-    return _all_of(frames, refused, say)
+    return _all_answers(
+        questions(results, per, where),
+        lambda cells: frontier_among(results, cells, metrics, goals, level, say),
+        say,
+    )
+
+
+def frontier_among(
+    results: Results,
+    cells: pl.DataFrame,
+    metrics: tuple[Metric, Metric],
+    goals: tuple[Goal, Goal] = ("min", "min"),
+    level: float = statistics.LEVEL,
+    say: Say = lambda message: None,
+) -> pl.DataFrame:
+    """Find the frontier of some lines of the table of cells; as for `frontier`."""
+    rivals = read_rivals(results, cells, metrics, say=say)
+    return ask(rivals, lambda some: _on_frontier(some, metrics, goals, level))
 
 
 def _on_frontier(
-    race: _Race, metrics: Sequence[Metric], goals: tuple[Goal, Goal], level: float
+    rivals: Rivals, metrics: Sequence[Metric], goals: tuple[Goal, Goal], level: float
 ) -> pl.DataFrame:
     """The lines of `frontier` about the rivals of one question."""
-    values = [race.values[metric.name][0] for metric in metrics]
-    found = find_frontier(values[0], values[1], goals, level)
-    numbers = race.rivals["cell"].to_list()
-    by = [numbers[k] if k >= 0 else None for k in found.dominated_by.tolist()]
+    values = [rivals.values[metric.name][0] for metric in metrics]
+    answer = find_frontier(values[0], values[1], goals, level)
+    numbers = rivals.names["cell"].to_list()
+    by = [numbers[k] if k >= 0 else None for k in answer.dominated_by.tolist()]
     columns = {}
     for metric, value in zip(metrics, values, strict=True):
         scaled = value.numbers / np.asarray(value.divisors)[:, np.newaxis]
-        mcse = scaled.std(axis=1, ddof=1) / np.sqrt(race.n)
+        mcse = scaled.std(axis=1, ddof=1) / np.sqrt(rivals.n)
         columns[metric.name] = pl.Series(scaled.mean(axis=1))
         columns[f"{metric.name}_half_width"] = pl.Series(
-            statistics.intervals.t_half_width(np.full(len(mcse), race.n), mcse)
+            statistics.intervals.t_half_width(np.full(len(mcse), rivals.n), mcse)
         )
-    return race.rivals.with_columns(
+    return rivals.names.with_columns(
         **columns,
-        on=pl.Series(found.on.tolist()),
+        on=pl.Series(answer.on.tolist()),
         dominated_by=pl.Series(by, dtype=pl.Int32),
-        n=pl.lit(race.n, pl.Int64),
+        n=pl.lit(rivals.n, pl.Int64),
     )
 
 
@@ -320,180 +314,6 @@ def _constraint(text: str) -> tuple[Metric, Relation, float]:
         raise QuestionError(
             f'a condition must be like "times_usual <= 2", got {quote(text)}'
         ) from None
-
-
-def _competing(
-    results: Results, per: Sequence[str], where: Sequence[str], across: Sequence[str] = ()
-) -> Iterator[pl.DataFrame]:
-    """The cells of each question: for each value of some coordinates."""
-    known = coordinates(results)
-    for name in (*per, *across):
-        if name not in known:
-            raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
-    cells = where_all(results, where)
-    keys = list(dict.fromkeys(per))  # each once
-    groups = [cells] if not keys else [g for _, g in cells.group_by(keys, maintain_order=True)]
-    apart = [name for name in known if name not in across]
-    if max(group.n_unique(apart) for group in groups) < 2:
-        fixed = [*per, *across]
-        raise QuestionError(
-            f"there is a single cell for each combination of {listed(fixed)}: nothing competes"
-            if fixed
-            else "there is a single cell"
-        )
-    yield from groups
-
-
-@dataclass(frozen=True)
-class _Race:
-    """What competes: K rivals in S places, and n replications of each.
-
-    Attributes
-    ----------
-    rivals : polars.DataFrame, height K
-        The coordinates that tell them apart, and their cells if S is 1.
-    n : int
-        Replications in which all values are known.
-    values : mapping of str to list of Paired
-        For each metric its values in those places in which it is defined.
-    """
-
-    rivals: pl.DataFrame
-    n: int
-    values: Mapping[str, list[Paired]]
-
-
-def _race(
-    results: Results,
-    cells: pl.DataFrame,
-    metrics: Sequence[Metric],
-    across: Sequence[str],
-    say: Callable[[str], None],
-) -> _Race:
-    """Read the values of some metrics in all replications in which every rival has all of them.
-
-    Raises
-    ------
-    QuestionError
-        Too many compete, or there are too few such replications.
-    """
-    names = [name for name in coordinates(results) if name not in across]
-    keys = list(dict.fromkeys(across))
-    places = [cells] if not keys else [p for _, p in cells.group_by(keys, maintain_order=True)]
-    rivals = places[0]
-    for place in places[1:]:
-        rivals = rivals.join(place, on=names, how="semi", nulls_equal=True, maintain_order="left")
-    if rivals.height > MAX_CELLS:
-        raise QuestionError(
-            f"{rivals.height:,} cells compete, at most {MAX_CELLS:,} can be compared each with "
-            "each: narrow them with --where, or split them with --per"
-        )
-    n_out = max(place.height for place in places) - rivals.height
-    if n_out:
-        say(f"{n_out} cells are left out: they are not in every {' and '.join(across)}")
-    numbers = [
-        rivals.select(names)
-        .join(place, on=names, how="left", nulls_equal=True, maintain_order="left")["cell"]
-        .to_list()
-        for place in places
-    ]
-    taken, n_rows = _numbers(results, [n for part in numbers for n in part], metrics)
-    if n_rows < int(cells["replications"].max()):  # type: ignore[arg-type]
-        say(f"only the first {n_rows:,} replications are used, which all of these cells have")
-    known = np.ones(n_rows, np.bool_)
-    values: dict[str, list[Paired]] = {}
-    missing: list[str] = []
-    chosen: dict[str, list[Numbers]] = {}
-    for metric in metrics:
-        parts = [taken[metric.name].of(np.arange(k, k + rivals.height)) for k in _starts(numbers)]
-        defined = [part for part in parts if part.known.any()]
-        if len(defined) < len(parts):
-            missing.append(metric.name)
-            undefined = [p for p, part in zip(places, parts, strict=True) if not part.known.any()]
-            for place in undefined if len(places) > 1 else ():
-                say(f"{_called(place, across)}: {metric.name} is undefined, it is left out there")
-        chosen[metric.name] = defined
-        for part in defined:
-            known &= part.known.all(axis=0)
-    if not all(chosen.values()):
-        known[:] = False
-    n = int(np.count_nonzero(known))
-    if n < MIN_REPLICATIONS:
-        where = _called(cells, ["scenario"]) if cells["scenario"].n_unique() == 1 else "there"
-        raise QuestionError(
-            f"{where}: no answer, for "
-            + (
-                f"{listed(missing)} is undefined without a fault window"
-                if missing
-                else f"at least {MIN_REPLICATIONS} replications are needed in which every cell "
-                f"has a value, and there are {n}"
-            )
-        )
-    for name, parts in chosen.items():
-        values[name] = [Paired(part.numbers[:, known], part.divisors) for part in parts]
-    kept = names if across else ["cell", *names]
-    return _Race(rivals.select(kept), n, values)
-
-
-def _different(race: _Race) -> tuple[list[int], list[int]]:
-    """The rivals that differ from all before them, and for each rival the place of its like.
-
-    Those that are equal in all that is asked, in every replication, run as one: most often they
-    are the same by their parameters, as with a backoff cap that is never reached.
-    """
-    known: dict[bytes, int] = {}
-    first: list[int] = []
-    places: list[int] = []
-    for k in range(race.rivals.height):
-        digest = hashlib.sha256()
-        for parts in race.values.values():
-            for part in parts:
-                divisor = np.broadcast_to(part.divisors, len(part.numbers))[k]
-                digest.update(np.ascontiguousarray(part.numbers[k]).tobytes() + divisor.tobytes())
-        if digest.digest() not in known:
-            known[digest.digest()] = len(first)
-            first.append(k)
-        places.append(known[digest.digest()])
-    return first, places
-
-
-def _some(race: _Race, chosen: Sequence[int]) -> _Race:
-    """Some of the rivals."""
-    places = list(chosen)
-    values = {
-        name: [
-            Paired(p.numbers[places], np.broadcast_to(p.divisors, len(p.numbers))[places])
-            for p in parts
-        ]
-        for name, parts in race.values.items()
-    }
-    return _Race(race.rivals[places], race.n, values)
-
-
-def _starts(numbers: Sequence[Sequence[int]]) -> range:
-    """Where each place begins among all cells."""
-    return range(0, sum(map(len, numbers)), max(1, len(numbers[0])))
-
-
-def _called(cells: pl.DataFrame, names: Sequence[str]) -> str:
-    return cell_name(cells.row(0, named=True), names)
-
-
-def _numbers(
-    results: Results, wanted: Sequence[int], metrics: Sequence[Metric]
-) -> tuple[dict[str, Numbers], int]:
-    """The values of some metrics in the cells of these numbers, in their order."""
-    cells = results.cells.filter(pl.col("cell").is_in(list(wanted))).sort("cell")
-    n = int(cells["replications"].min())  # type: ignore[arg-type]
-    rows = (
-        results.scan()
-        .filter(pl.col("cell").is_in(list(wanted)), pl.col("replication") < n)
-        .sort("cell", "replication")
-        .collect()
-    )
-    stack = Stack(cells, np.arange(cells.height), rows)
-    order = np.searchsorted(cells["cell"].to_numpy(), wanted)
-    return {metric.name: stack.numbers(metric).of(order) for metric in metrics}, n
 
 
 def _finite(values: Any) -> pl.Series:

@@ -2,8 +2,8 @@
 
 `read` checks the whole file before anything runs and reports every fault at once, each with its
 place: ``experiments/budget.toml: policy "two layers": budget must be ..., got -0.3``. The rule
-of a parameter comes from `model.PARAMETERS`, that of any other key from the pydantic models in
-`tables`: their descriptions are the words an error message quotes.
+of a parameter comes from `model.PARAMETERS`, that of any other key is the description of its field
+in a pydantic model.
 
 The cells are spanned by four kinds of axes, each crossed with all others; all are optional::
 
@@ -53,14 +53,14 @@ bit; but what was not counted, as a further claim or another baseline, cannot be
 What an exclude leaves out is neither checked nor numbered. A cell whose baseline is left out is
 its own baseline: it is compared with nothing.
 
-The files of this folder, from the bottom up: `messages` (how names and values are written),
-`validation` (from tables to pydantic models, or to messages), `spacing` (values between two ends),
-`file_format` (the tables, their keys and their JSON schema), `axes` (what spans the cells),
-`cells` (which combinations of the axes are some), `claims`, `reading` (all of it in order);
-`experiment`, `precision` and `cell_table` are what comes out, `template` is a file to start from.
+The files of this folder, each of which imports only those before it: `messages` (how names and
+values are written), `validation` (from tables to pydantic models, or to messages), `keys` (types
+that several tables share), `precision`, `experiment` (what a file becomes), `cell_table` (its
+cells as a data frame), `spacing` (ranges and designs), `axes` (what spans the cells), `cells`
+(which combinations remain), `claims` (with published figures), `file` (all tables together, and
+their JSON schema), `reading` (from the path to the experiment), `template` (a file to start from).
 """
 
-from mc.experiment.axes import MAX_CELLS
 from mc.experiment.cell_table import CELL_COLUMNS, FIXED, MAX, PRECISION, Stop, cell_table, cells_of
 from mc.experiment.cells import Progress
 from mc.experiment.experiment import (
@@ -82,7 +82,6 @@ __all__ = [
     "CELL_COLUMNS",
     "FIXED",
     "MAX",
-    "MAX_CELLS",
     "MAX_REPLICATIONS",
     "PRECISION",
     "SCHEMA_FILE",

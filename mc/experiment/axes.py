@@ -21,9 +21,9 @@ from mc.experiment.keys import (
     list_or_table,
     value_key,
 )
-from mc.experiment.messages import quote, table_label, value_text, values_text
+from mc.experiment.messages import quote, value_text, values_text
 from mc.experiment.spacing import Design, Range
-from mc.experiment.validation import FAULTY, Checked, checked, with_keys, within
+from mc.experiment.validation import FAULTY, Checked, checked, labelled, with_keys, within
 from mc.model import PARAMETERS
 
 MAX_CELLS: Final = 1_000_000
@@ -125,7 +125,7 @@ class Axes:
 def read_axes(
     scenario: Sequence[Named], policy: Sequence[Named], grid: Grid, design: Design | None
 ) -> Checked[Axes]:
-    """Read all axes; ranges and designs are written out only if there are not too many cells."""
+    """Read all axes; if they span too many cells, no range and no design is written out."""
     scenarios = yield from _named_points("scenario", scenario)
     policies = yield from _named_points("policy", policy)
     sound_design = None if design is None else (yield from within("[design]", checked(design)))
@@ -134,15 +134,14 @@ def read_axes(
     n_cells *= 1 if sound_design is None else sound_design.n_points
     if n_cells > MAX_CELLS:
         yield f"the axes must span <= {MAX_CELLS} cells, got {n_cells}"
+        axes, sound_design = dict.fromkeys(axes, FAULTY), None
     values = {}
     for name, axis in axes.items():
-        check = _axis_values(name, axis, write_out=n_cells <= MAX_CELLS)
-        values[name] = yield from within("[grid]", check)
-    if sound_design is not None and n_cells <= MAX_CELLS:
+        values[name] = yield from within("[grid]", _axis_values(name, axis))
+    if sound_design is not None:
         points = yield from within("[design]", _design_points(sound_design))
     else:
-        faulty = {} if design in (None, FAULTY) else design.entries
-        points = [dict.fromkeys(faulty, FAULTY)]
+        points = [dict.fromkeys({} if design in (None, FAULTY) else design.entries, FAULTY)]
     return Axes(scenarios, policies, values, points)
 
 
@@ -151,8 +150,7 @@ def _named_points(kind: str, tables: Sequence[Named]) -> Checked[dict[str, dict[
     if tables is FAULTY:
         return {}
     points: dict[str, dict[str, Any]] = {}
-    for number, table in enumerate(tables, 1):
-        label = table_label(kind, number, table.name)
+    for label, table in labelled(kind, tables):
         if table.name in points:
             yield f"{label}: this name is used twice"
         points.setdefault(label if table.name is FAULTY else table.name, table.entries)
@@ -165,15 +163,15 @@ def _n(axis: list[Any] | Range) -> int:
     return 1 if n is FAULTY else n
 
 
-def _axis_values(name: str, axis: list[Any] | Range, *, write_out: bool) -> Checked[list[Any]]:
-    """Read the values on an axis; a faulty one for a range that is not to be written out."""
+def _axis_values(name: str, axis: list[Any] | Range) -> Checked[list[Any]]:
+    """Read the values on an axis."""
     if isinstance(axis, list):
         for value, n in Counter(axis).items():
             if n > 1:
                 yield f"{name} has the value {value_text(value)} twice"
         return axis
     sound = yield from within(name, checked(axis))
-    if sound is None or not write_out:
+    if sound is None:
         return [FAULTY]
     values = sound.values()
     different = list(dict.fromkeys(values))

@@ -29,8 +29,10 @@ from mc.experiment.validation import (
     Checked,
     Table,
     check_names,
+    labelled,
     outcome,
     with_keys,
+    within,
 )
 from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts, lesson_conflicts
 
@@ -95,17 +97,17 @@ class Exclude(ParameterTable):
 
 def read_excludes(
     tables: Sequence[Exclude], axes: Axes, fixed: Mapping[str, Any]
-) -> Checked[list[dict[str, Condition]] | None]:
-    """Read the conditions of each [[exclude]].
+) -> Checked[dict[str, dict[str, Condition]] | None]:
+    """Read the conditions of each [[exclude]], by its label.
 
     None if there is a fault in any: then it is not known which cells are meant.
     """
-    excludes = []
-    for number, table in enumerate([] if tables is FAULTY else tables, 1):
-        faults, conditions = outcome(_conditions(table, axes, fixed))
-        yield from (f"exclude {number}: {fault}" for fault in faults)
+    excludes = {}
+    for label, table in labelled("exclude", tables):
+        faults, conditions = outcome(within(label, _conditions(table, axes, fixed)))
+        yield from faults
         if not faults and not table.has_fault:
-            excludes.append(conditions)
+            excludes[label] = conditions
     return None if tables is FAULTY or len(excludes) < len(tables) else excludes
 
 
@@ -144,19 +146,13 @@ def _known_values(name: str, values: list[Any], known: list[Any]) -> Checked[lis
     return found
 
 
-def _meets(values: Mapping[str, Any], conditions: Mapping[str, Condition]) -> bool:
-    """Whether a cell is left out: its parameters, its scenario and its policy meet all of it."""
-    for name, condition in conditions.items():
-        value = values[name]
-        if isinstance(condition, list):
-            if value not in condition:
-                return False
-        # no budget is no number: neither below nor above another
-        elif value is None or not all(
-            _COMPARISONS[comparison](value, bound) for comparison, bound in condition.items()
-        ):
-            return False
-    return True
+def _meets(value: Any, condition: Condition) -> bool:
+    if isinstance(condition, list):
+        return value in condition
+    # no budget is no number: neither below nor above another
+    return value is not None and all(
+        _COMPARISONS[name](value, bound) for name, bound in condition.items()
+    )
 
 
 # ---- The cells -------------------------------------------------------------------------------
@@ -201,7 +197,7 @@ class Cells:
 def make_cells(
     axes: Axes,
     fixed: dict[str, Any],
-    excludes: Sequence[Mapping[str, Condition]],
+    excludes: Mapping[str, Mapping[str, Condition]],
     generator: Generator,
     progress: Progress | None,
 ) -> Checked[Cells]:
@@ -212,7 +208,7 @@ def make_cells(
     cells = Cells(axes)
     conflict_at: dict[str, tuple[str, str]] = {}
     n_conflicts: Counter[str] = Counter()
-    n_met = Counter(dict.fromkeys(range(1, len(excludes) + 1), 0))
+    n_met = Counter(dict.fromkeys(excludes, 0))
     n_faulty = 0
     for done, (scenario, policy, at, parameters) in enumerate(axes.cells(fixed)):
         if progress is not None and done % _STEP == 0:
@@ -224,10 +220,14 @@ def make_cells(
             continue
         if excludes:
             values = parameters | {"scenario": scenario, "policy": policy}
-            met = [number for number, some in enumerate(excludes, 1) if _meets(values, some)]
+            met = [
+                label
+                for label, conditions in excludes.items()
+                if all(_meets(values[name], rule) for name, rule in conditions.items())
+            ]
             n_met.update(met)
             if met:
-                numbers.append(f"exclude {met[0]}")
+                numbers.append(met[0])
                 continue
         of_lesson = lesson_conflicts(parameters) if generator == "lesson" else ()
         for conflict in (*conflicts(parameters), *of_lesson):
@@ -243,8 +243,7 @@ def make_cells(
         n = n_conflicts[rule]
         yield f"{label}: {conflict}" + (f" (and {n - 1} more cells)" if n > 1 else "")
     if n_faulty == 0:
-        unmet = [number for number, n in n_met.items() if n == 0]
-        yield from (f"exclude {number}: no cell meets all of it" for number in unmet)
+        yield from (f"{label}: no cell meets all of it" for label, n in n_met.items() if n == 0)
         if axes.n_cells and not cells.points:
             yield "no cell remains: the [[exclude]] tables leave out all of them"
     return cells

@@ -25,7 +25,6 @@ from mc.experiment.messages import (
     quote,
     same_values,
     show,
-    table_label,
     value_text,
     values_text,
 )
@@ -34,6 +33,7 @@ from mc.experiment.validation import (
     Checked,
     Table,
     check_names,
+    labelled,
     outcome,
     with_keys,
     within,
@@ -77,8 +77,8 @@ class ClaimTable(Table):
 def read_claims(tables: Sequence[ClaimTable], cells: Cells) -> Checked[list[Claim]]:
     """Read the claims; one with a fault is left out."""
     claims = []
-    for number, table in enumerate([] if tables is FAULTY else tables, 1):
-        claim = yield from within(table_label("claim", number, table.text), _claim(table, cells))
+    for label, table in labelled("claim", tables):
+        claim = yield from within(label, _claim(table, cells))
         claims += [] if claim is None else [claim]
     return claims
 
@@ -169,8 +169,7 @@ class PublishedTable(Table):
 def read_published(tables: Sequence[PublishedTable], cells: Cells) -> Checked[list[Published]]:
     """Read the published figures; those with a fault are left out."""
     figures: dict[tuple[int, str], Published] = {}
-    for count, table in enumerate([] if tables is FAULTY else tables, 1):
-        label = table_label("published", count)
+    for label, table in labelled("published", tables):
         number = yield from within(label, _cell(table, cells))
         for metric, figure in table.entries.items():
             if figure is not FAULTY and number is not None:

@@ -107,7 +107,7 @@ class _Parts(NamedTuple):
 
     file: File
     fixed: dict[str, Any]
-    excludes: list[dict[str, Condition]] | None
+    excludes: dict[str, dict[str, Condition]] | None
     cells: Cells
     claims: list[Claim]
     published: list[Published]
@@ -195,7 +195,7 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         "policy": [{"name": name} | values for name, values in axes.policy.items()],
         "grid": [{"name": name, "values": values} for name, values in axes.grid.items()],
         "design": None if file.design is None else file.design.source,
-        "exclude": parts.excludes,
+        "exclude": list((parts.excludes or {}).values()),
         "claim": data.get("claim", []),
         "published": data.get("published", []),
     }

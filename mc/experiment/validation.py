@@ -133,6 +133,14 @@ def checked(table: M) -> Checked[M | None]:
     return None if faults or table.has_fault else table
 
 
+def labelled(kind: str, tables: Sequence[M]) -> list[tuple[str, M]]:
+    """Pair each table of a list with what messages call it; a list with a fault has none."""
+    return [
+        (table_label(kind, number, getattr(table, table.label, None)), table)
+        for number, table in enumerate(() if tables is FAULTY else tables, 1)
+    ]
+
+
 def with_keys(names: Collection[str], field: Callable[[str], Any]) -> Callable[[type[M]], type[M]]:
     """Add an optional key for each name to a table; `field` gives its type and pydantic field."""
 

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from mc.kernel.cache import CACHE_FOLDER
 from mc.kernel.layout import (
     BY_TABLE,
+    CALLS,
     CALLS_OF_LAYER,
     CHAIN_BUDGET,
     CHAIN_KIND,
@@ -46,6 +47,7 @@ from mc.kernel.layout import (
     P_CAN_FAIL,
     POLLY,
     POLLY_STEPS,
+    REQUEST_COUNT,
     REQUEST_DEADLINE,
     REQUESTS,
     RETRIES,
@@ -66,6 +68,7 @@ from mc.kernel.layout import (
 __all__ = [
     "BY_TABLE",
     "CACHE_FOLDER",
+    "CALLS",
     "CHAIN_BUDGET",
     "DECORRELATED",
     "DONE",
@@ -78,6 +81,7 @@ __all__ = [
     "POLLY",
     "POLLY_STEPS",
     "REQUESTS",
+    "REQUEST_COUNT",
     "REQUEST_DEADLINE",
     "RETRIES",
     "ROUND_DROPPED",

@@ -99,8 +99,8 @@ class Cell:
         one_of("nested", "flattened"),
         "nested",
         "",
-        "nested: each layer knows its own calls only, and waits by its own attempts; "
-        "flattened: one layer with the product of tries",
+        "nested: each layer knows its own calls only; flattened: one layer with the product of "
+        "tries",
     )
     # after its attempt n a layer's ceiling is e = min(cap, base * factor**n)
     backoff_base: float | tuple[float, ...] = declare(
@@ -112,24 +112,24 @@ class Cell:
     backoff_cap: float | tuple[float, ...] = declare(
         _ROUNDS, 32.0, "rounds", "upper limit of the backoff ceiling"
     )
-    # the retry runs max(1, ceil(x)) rounds after the failed attempt, x the delay
+    # the retry runs max(1, ceil(x)) rounds after the failed attempt; with u uniform on [0, 1) the
+    # delay x is u e (full), e/2 + u e/2 (equal), e (none), e (1 - s + 2 s u) (plus_minus),
+    # min(cap, base + u (max(base, 3 x') - base)), x' the one before (decorrelated), or by the curve
+    # of Polly's DecorrelatedJitterBackoffV2 (polly)
     jitter: str = declare(
         one_of(*get_args(Jitter)),
         "full",
         "",
-        "delay within a ceiling e, u uniform on [0, 1): full u e; equal e/2 + u e/2; none e; "
-        "plus_minus e (1 - s + 2 s u); decorrelated min(cap, base + u (max(base, 3 x) - base)), "
-        "x the delay before; polly as Polly's DecorrelatedJitterBackoffV2",
+        "how a delay is drawn from its ceiling, or (decorrelated, polly) from the delay before",
     )
     jitter_share: float = declare(
-        real(0, 1), 0.2, "", "s of plus_minus: by which share of the ceiling a delay varies"
+        real(0, 1), 0.2, "", "with plus_minus: by which share of the ceiling a delay varies"
     )
     first_wait: float | None = declare(
         or_none(real(0, INT32_MAX)),
         None,
         "rounds",
-        "delay before the first retry of every call of a layer, not drawn (0: the retry runs in "
-        "the next round), or none: by the jitter",
+        "delay before a layer's first retry of a call (0: in the next round), or none: drawn",
     )
     # a retry that would run later is not scheduled; a layer's time runs from the first attempt of
     # what it received, and its caller decides when it is over
@@ -137,10 +137,11 @@ class Cell:
         per_layer(or_none(_COUNT)),
         None,
         "rounds",
-        "how long after its arrival a request may be retried, or none; a list: how long each layer "
-        "may retry what it received",
+        "how long a request may be retried, or none; a list: how long each layer may retry a call "
+        "that it received",
     )
-    # retries <= budget * primary, both counted when they run, from round 0
+    # retries <= budget * primary, both counted when they run, from round 0; primary are the first
+    # calls of requests, or the calls that a layer receives
     budget: float | tuple[float | None, ...] | None = declare(
         per_layer(or_none(real(0, 1e6))),
         None,
@@ -151,8 +152,8 @@ class Cell:
         one_of("chain", "layer"),
         "chain",
         "",
-        "chain: one budget before the dependency, whose primary calls are the first calls of "
-        "requests; layer: each layer its own, whose primary calls are those that it receives",
+        "chain: one budget before the dependency; layer: each layer its own, for the calls that it "
+        "receives",
     )
     threshold: int = declare(_COUNT, 20, "rounds", "a success that waited longer counts as late")
 
@@ -364,7 +365,7 @@ def _chain_conflicts(*values: Any) -> tuple[str, ...]:
             continue
         if is_flattened:
             faults.append(
-                f'{name} must be one value with chain = "flattened", which is one layer, got a list'
+                f'{name} must be one value with chain = "flattened" (one layer), got a list'
             )
         elif len(given[name]) != n_layers:
             faults.append(
@@ -382,13 +383,13 @@ def _jitter_conflicts(given: Mapping[str, Any]) -> Iterator[str]:
     bases = _each(given["backoff_base"], len(tries))
     if given["jitter"] == "decorrelated" and max(bases) > waits.DECORRELATED_MOST:
         yield (
-            f"backoff_base must be <= {waits.DECORRELATED_MOST:.0f} rounds "
+            f"backoff_base must be <= {waits.DECORRELATED_MOST:.0f} "
             f'with jitter = "decorrelated", got {max(bases):g}'
         )
     if given["jitter"] == "polly":
         sizes = [base and math.log2(base) + n for base, n in zip(bases, tries, strict=True)]
         if max(sizes) > math.log2(waits.POLLY_MOST):
             yield (
-                f"backoff_base * 2**tries must be <= {waits.POLLY_MOST:.0f} rounds "
+                f"backoff_base * 2**tries must be <= {waits.POLLY_MOST:.0f} "
                 f'with jitter = "polly", got 2**{max(sizes):.4g}'
             )

@@ -59,7 +59,7 @@ def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
     return None if low is None or high is None else float(high - low) / 2
 
 
-def percentile_text(percentile: float) -> str:
+def placed(percentile: float) -> str:
     """Where among the seeds a published figure lies, in words.
 
     Parameters

@@ -137,7 +137,7 @@ _COUNTERS: Final = (  # in the kernel's order
     ),
     Metric(
         "expired",
-        "",
+        "retries",
         "how often a deadline made a layer give up; NULL without one",
         nullable=True,
         without_retries=0,
@@ -145,7 +145,7 @@ _COUNTERS: Final = (  # in the kernel's order
     ),
     Metric(
         "denied",
-        "",
+        "retries",
         "how often a budget refused a retry; NULL without one",
         nullable=True,
         without_retries=0,

@@ -86,9 +86,14 @@ class Parameter:
         return list(self.default) if isinstance(self.default, tuple) else self.default
 
     @property
+    def meaning_with_unit(self) -> str:
+        """Meaning and unit; a pure number and a name have none."""
+        return f"{self.meaning} ({self.unit})" if self.unit else self.meaning
+
+    @property
     def description(self) -> str:
         """Meaning, unit and rule in one line."""
-        return f"{self.meaning} ({self.unit}): {self.kind.rule}"
+        return f"{self.meaning_with_unit}: {self.kind.rule}"
 
 
 def declare(kind: Kind, default: Any, unit: str, meaning: str) -> Any:

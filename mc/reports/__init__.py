@@ -1,14 +1,15 @@
 """Figures and a page from a results folder.
 
     report.html                  one file that needs nothing else: the answer, figures, tables
-    figures/*.svg, *.png         each figure, as it can go into a paper
+    figures/*.svg, *.png         each figure, as it can go into a paper; PNG on request
     figures/*.parquet            what figures are made of, where no table holds it
 
-The rooms of this folder: `view` (what all take from the results), `words` (how numbers are
-written), `style` (how figures look and are written), `storm`, `distributions`, `sweeps`, `maps`,
-`frontier`, `forest`, `tracing` (each kind of figure), `pictures` (which of them there are, with
-their texts), `parts` (their panels on the page), `answer`, `tables`, `meanings`, `page` (the page
-around them).
+All start from `view`, which has what is taken from the results, and `notation`, how numbers and
+names are written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff`, `forest` and
+`replication` are the kinds of figures, made of `panels` in one `style` and drawn by `rendering`;
+`pictures` says which of them there are. `page` writes the page: its text is in page.html,
+answer.html and captions.html, and what the text says is found by `answer`, `page_tables` and
+`pictures`.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
 
 _OF_A_REPORT: Final = re.compile(
-    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?\.(svg|png|parquet)"
+    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?"
+    r"\.(svg|png|parquet)"
 )
 """Names that figures and their data have; others in their folder are not ours to remove."""
 
 
-def report(folder: str | Path | Results) -> Path:
+def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     """Draw the figures of a finished run and write its page.
 
     Parameters
     ----------
     folder : path or Results
         A results folder.
+    png : bool
+        Whether each figure is written as a bitmap, too.
 
     Returns
     -------
@@ -77,13 +81,15 @@ def report(folder: str | Path | Results) -> Path:
 
     view = View(results)
     storms, spreads = storm_tables(view), spread_tables(view)
-    drawn = list(pictures(view, storms, spreads))
+    drawn = pictures(view, storms, spreads)
     files = {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
-    files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
+    if png:
+        files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
     for name, parts in ((STORM_DATA, storms), (SPREAD_DATA, spreads)):
         if parts:
             files[name] = store.table_bytes(pl.concat(parts.values()))
-    files[PAGE] = page(view, drawn, _mark(results)).encode()  # last: it links to the others
+    # the page comes last: it links to the others
+    files[PAGE] = page(view, drawn, _mark(results), png=png).encode()
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
@@ -119,8 +125,8 @@ def _mark(results: Results) -> str:
     """What tells these results, in the version of this program, from all others."""
     manifest = results.manifest
     tables = "".join(manifest["tables"].values())
-    told = json.dumps([manifest["experiment"], tables, manifest["title"], manifest["versions"]])
-    return hashlib.sha256(told.encode()).hexdigest()
+    parts = [manifest["experiment"], tables, manifest["title"], manifest["versions"]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, bytes]:
@@ -138,9 +144,10 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     svg : str
     png : bytes
     """
-    from mc.reports import tracing
-    from mc.reports.style import style, written
-    from mc.reports.view import value_text
+    from mc.reports.notation import value_text
+    from mc.reports.rendering import draw, png_file, svg_file
+    from mc.reports.replication import draw_replication
+    from mc.reports.style import style
 
     cells = {point.cell: point.parameters for point in points}
     labels = {}
@@ -149,4 +156,5 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
         names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
         labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
     with style():
-        return written(tracing.draw_trace(rounds, cells, labels))
+        drawing = draw_replication(rounds, cells, labels)
+        return svg_file(draw(drawing, "trace"), drawing.n_columns), png_file(drawing)

@@ -1,8 +1,11 @@
-"""The answer in sentences, made from the numbers and from nothing else."""
+"""What the sentences at the top of the page say, found in the numbers and nowhere else.
+
+The sentences themselves are in answer.html.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,285 +13,131 @@ import polars as pl
 
 from mc.experiment import MAX
 from mc.model import METRICS
-from mc.reports.style import short
-from mc.reports.tables import Table, frontier
-from mc.reports.view import NAMES, View
-from mc.reports.words import (
-    count,
-    is_against_number,
-    link,
-    percent,
-    precision_words,
-    told,
-    with_error,
-)
+from mc.reports.notation import in_a_sentence, short, with_error
+from mc.reports.view import View
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN, half_width
+from mc.statistics.best import NO, UNDECIDED, YES
 
-_MOST_CLAIMS: Final = {HOLDS: 3, FAILS: 6, DEPENDS: 6}
-"""Claims of each verdict that are told: what fails is news."""
-
-_MOST_NAMED: Final = 4
-"""Cells with equal means that are named."""
+_MOST_CLAIMS: Final = {FAILS: 6, DEPENDS: 6, HOLDS: 3}
+"""Claims of each verdict that are cited: what fails is news."""
 
 
 @dataclass(frozen=True)
-class Paragraph:
-    """Some sentences, and items that belong to them.
+class Extreme:
+    """The smallest or the largest mean of a metric in a scenario.
 
     Attributes
     ----------
-    head : str
-        What it is about; may be empty.
-    text : str
-        Sentences.
-    items : tuple of str
-        A line each.
-    table : Table or None
-        What the sentences are about.
+    estimate : str
+        With its error and its unit.
+    labels : list of str
+        The cells with exactly this mean.
+    is_constant : bool
+        Whether it is the same in every replication.
+    n_overlapping : int
+        Further cells whose interval overlaps.
     """
 
-    head: str
-    text: str
-    items: tuple[str, ...] = ()
-    table: Table | None = None
+    estimate: str
+    labels: list[str]
+    is_constant: bool
+    n_overlapping: int
 
 
-def answer(view: View) -> list[Paragraph]:
-    """Say what a reader wants to know first: the claims, then each scenario.
+@dataclass(frozen=True)
+class Extremes:
+    """Both ends, and how many times as large the largest mean is, if that can be said."""
 
-    Parameters
-    ----------
-    view : View
+    lowest: Extreme
+    highest: Extreme
+    ratio: str
 
-    Returns
-    -------
-    list of Paragraph
-    """
-    return [
-        *_claims(view),
-        *(_scenario(view, scenario) for scenario in view.scenarios),
-        *_published(view),
+
+def n_missed(view: View) -> int:
+    """How many cells are not as precise as the experiment asks."""
+    return sum(line["stopped_by"] == MAX for line in view.lines.values())
+
+
+def verdicts(view: View) -> dict[str, int]:
+    """How many claims have each verdict."""
+    every = [claim["verdict"] for claim in view.claims]
+    return {verdict: every.count(verdict) for verdict in (HOLDS, FAILS, DEPENDS, OPEN)}
+
+
+def cited(view: View) -> dict[str, tuple[list[dict[str, Any]], int]]:
+    """For each verdict some of its claims, and how many there are."""
+    groups = {v: [c for c in view.claims if c["verdict"] == v] for v in _MOST_CLAIMS}
+    return {v: (group[: _MOST_CLAIMS[v]], len(group)) for v, group in groups.items() if group}
+
+
+def estimate(view: View, cell: int, metric: str) -> str:
+    """A mean with its error and unit, as a sentence has it."""
+    unit = METRICS[metric].unit
+    return in_a_sentence(view.mean(cell, metric), view.half_width(cell, metric), unit)
+
+
+def extremes(view: View, scenario: str, metric: str) -> Extremes | None:
+    """The smallest and the largest mean; None where the metric is undefined."""
+    cells = view.known(view.in_scenario(scenario), metric)
+    if not cells:
+        return None
+    small, large = (view.mean(cell, metric) for cell in (cells[0], cells[-1]))
+    ratio = short(large / small) if small and large and metric != "dropped" else ""
+    lowest, highest = (_extreme(view, cell, cells, metric) for cell in (cells[0], cells[-1]))
+    return Extremes(lowest, highest, ratio)
+
+
+def _extreme(view: View, cell: int, cells: Sequence[int], metric: str) -> Extreme:
+    this = view.estimates[cell, metric]
+    others = [view.estimates[other, metric] for other in cells]
+    labels = [
+        view.lines[other["cell"]]["label"] for other in others if other["mean"] == this["mean"]
     ]
-
-
-def size(view: View) -> str:
-    """Say how much was simulated."""
-    cells = view.results.cells
-    counts = cells["replications"].unique().sort().to_list()
-    span = " to ".join(f"{n:,}" for n in dict.fromkeys((counts[0], counts[-1])))
-    each = " each" if cells.height > 1 and len(counts) == 1 else ""
-    return f"{count(cells.height, 'cell')}, {span} replication{'s' * (counts[-1] > 1)}{each}"
-
-
-def missed(view: View) -> str:
-    """Say how many cells are not as precise as the experiment asks; nothing where all are."""
-    precision = view.source["precision"]
-    n = view.cells.filter(pl.col("stopped_by") == MAX).height
-    if precision is None or n == 0:
-        return ""
-    return (
-        f"{n:,} of {count(view.cells.height, 'cell')} {'is' if n == 1 else 'are'} not as precise "
-        f"as asked ({precision_words(precision)}): "
-        f"{precision['max']:,} replications did not suffice."
+    n_overlapping = sum(
+        other["mean"] != this["mean"]
+        and None not in (this["ci_low"], other["ci_low"])
+        and other["ci_low"] <= this["ci_high"]
+        and other["ci_high"] >= this["ci_low"]
+        for other in others
     )
+    return Extreme(estimate(view, cell, metric), labels, this["sd"] in (0, None), n_overlapping)
 
 
-# --- claims --------------------------------------------------------------------------------------
-
-
-def _claims(view: View) -> Iterator[Paragraph]:
-    claims = view.results.claims
-    if claims.height == 0:
-        return
-    if claims["n"].max() == 1:
-        n_true = claims.filter(pl.col("n_holds") == 1).height
-        yield Paragraph(
-            "Claims",
-            f"There is one replication: {n_true} of {count(claims.height, 'claim')} "
-            f"{'is' if n_true == 1 else 'are'} true in it. That says little of other seeds.",
-        )
-        return
-    counts = {
-        verdict: claims.filter(pl.col("verdict") == verdict).height
-        for verdict in (HOLDS, FAILS, DEPENDS, OPEN)
-    }
-    text = (
-        f"Of {count(claims.height, 'claim')}, {counts[HOLDS]} hold{'s' * (counts[HOLDS] == 1)}, "
-        f"{counts[FAILS]} fail{'s' * (counts[FAILS] == 1)}, and {counts[DEPENDS]} "
-        f"depend{'s' * (counts[DEPENDS] == 1)} on the seed."
-    )
-    if counts[OPEN]:
-        text += f" For {counts[OPEN]} there are too few replications."
-    yield Paragraph("Claims", text)
-    for verdict, head in ((FAILS, "Fails"), (DEPENDS, "Depends on the seed"), (HOLDS, "Holds")):
-        some = claims.filter(pl.col("verdict") == verdict).to_dicts()
-        if not some:
-            continue
-        most = _MOST_CLAIMS[verdict]
-        more = f"The first {most} of {len(some)}; the table has all." if len(some) > most else ""
-        yield Paragraph(head, more, tuple(_claim(view, line) for line in some[:most]))
-
-
-def _claim(view: View, line: dict[str, Any]) -> str:
-    """One claim with its share and the difference behind it."""
-    where = f", {line['scenario']}" if len(view.scenarios) > 1 else ""
-    text = f"“{line['text']}”{where}: true in {percent(line['share'])} %"
-    if line["share_low"] is not None:
-        text += f" ({percent(line['share_low'])} to {percent(line['share_high'])})"
-    text += " of the replications"
-    if line["mean_difference"] is not None:
-        metric = line["link_metric"].replace("_", " ")
-        names, difference = link(view, line)
-        if is_against_number(view, line):
-            text += f"; mean {metric} of {line['left']}: {difference}"
-        else:
-            text += f"; mean {metric}, {names}: {difference}"
-    return f"{text}."
-
-
-# --- a scenario ----------------------------------------------------------------------------------
-
-
-def _scenario(view: View, scenario: str) -> Paragraph:
-    """What is lowest and highest, and what differs most; of a sweep what is worth choosing from."""
-    if view.is_sweep(scenario):
-        return _sweep(view, scenario)
-    strain = view.strain(scenario)
-    cells = view.in_scenario(scenario)
-    head = _head(view, scenario)
-    if len(cells) == 1:
-        parts = [
-            f"{NAMES[metric]} {told(*_estimate(view, cells[0], metric))}"
-            for metric in (strain, "times_usual", "multiplier", "peak", "dropped")
-            if view.mean(cells[0], metric) is not None
-        ]
-        return Paragraph(head, f"On average: {', '.join(parts)}.")
-    sentences = [
-        _extremes(view, cells, strain, f"Lowest mean {NAMES[strain]}", "highest"),
-        _extremes(view, cells, "dropped", "Fewest requests dropped", "most"),
-        _against_baseline(view, cells, strain),
-    ]
-    return Paragraph(head, " ".join(filter(None, sentences)))
-
-
-def _head(view: View, scenario: str) -> str:
-    return scenario if len(view.scenarios) > 1 or scenario != "default" else "Result"
-
-
-def _sweep(view: View, scenario: str) -> Paragraph:
-    """The frontier as a table."""
-    n, n_best = len(view.in_scenario(scenario)), len(view.frontier(scenario))
-    n_like = sum(map(view.n_like, view.frontier(scenario)))
-    verb, n_shown = "is" if n_best == 1 else "are", len(view.marks(scenario))
-    shown = f", {n_shown} that lie apart in the table" if n_best > n_shown else ""
-    text = (
-        f"Of {count(n, 'cell')}, {n_best} {verb} on the frontier{shown}: no other has both a lower "
-        f"mean {NAMES[view.strain(scenario)]} and fewer requests dropped. "
-    )
-    if n_like:
-        text += f"{n_like} {'has' if n_like == 1 else 'have'} the same means as one of them. "
-    if n - n_best - n_like:
-        others = n - n_best - n_like
-        text += (
-            f"{'The other one' if others == 1 else f'Each of the other {others:,}'} is beaten by "
-            f"one of them: better in neither, worse in at least one."
-        )
-    return Paragraph(_head(view, scenario), text.strip(), table=frontier(view, scenario))
-
-
-def _estimate(view: View, cell: int, metric: str) -> tuple[float | None, float | None, str]:
-    return view.mean(cell, metric), view.half_width(cell, metric), METRICS[metric].unit
-
-
-def _extremes(
-    view: View, cells: Sequence[int], metric: str, lowest_words: str, highest_word: str
-) -> str:
-    """Name the cells with the smallest and the largest mean, and who cannot be told from them."""
-    known = [cell for cell in cells if view.mean(cell, metric) is not None]
-    if not known:
-        return ""
-    ordered = sorted(known, key=lambda cell: view.mean(cell, metric) or 0.0)
-    lowest, highest = ordered[0], ordered[-1]
-    if view.mean(lowest, metric) == view.mean(highest, metric):
-        same = with_error(*_estimate(view, lowest, metric))
-        return f"{lowest_words.split(maxsplit=1)[1].capitalize()}: {same}, the same in every cell."
-    low, high = (
-        f"{told(*_estimate(view, cell, metric))}{_who(view, cell, known, metric)}"
-        for cell in (lowest, highest)
-    )
-    small, large = view.mean(lowest, metric), view.mean(highest, metric)
-    ratio = f", {short(large / small)} times as much" if small and large else ""
-    return f"{lowest_words}: {low}; {highest_word}: {high}{ratio if metric != 'dropped' else ''}."
-
-
-def _who(view: View, cell: int, cells: Sequence[int], metric: str) -> str:
-    """Name the cells with just this mean, and say how many intervals overlap theirs."""
-    mine = view.estimates[cell, metric]
-    same = [other for other in cells if view.mean(other, metric) == mine["mean"]]
-    names = "; ".join(view.lines[other]["label"] for other in same[:_MOST_NAMED])
-    more = f" and {len(same) - _MOST_NAMED:,} more" if len(same) > _MOST_NAMED else ""
-    constant = mine["sd"] in (0, None)
-    text = f", {names}"
-    if len(same) > 1:
-        text = f"{'' if constant else ', the same'} in {count(len(same), 'cell')}: {names}{more}"
-    if mine["ci_low"] is None:
-        return text
-    n = sum(
-        view.estimates[other, metric]["ci_low"] is not None
-        and view.estimates[other, metric]["ci_low"] <= mine["ci_high"]
-        and view.estimates[other, metric]["ci_high"] >= mine["ci_low"]
-        for other in cells
-        if other not in same
-    )
-    overlap = f" (and {count(n, 'cell')} whose interval{'s overlap' if n > 1 else ' overlaps'})"
-    return text + (overlap if n else "")
-
-
-def _against_baseline(view: View, cells: Sequence[int], metric: str) -> str:
-    """The largest paired difference from a baseline."""
+def largest_difference(view: View, scenario: str) -> dict[str, Any] | None:
+    """The comparison with a baseline in which the strain differs most; None without one."""
     compared = view.results.comparisons.filter(
-        pl.col("cell").is_in(list(cells)),
-        pl.col("metric") == metric,
+        pl.col("cell").is_in(view.in_scenario(scenario)),
+        pl.col("metric") == view.strain(scenario),
         pl.col("mean_difference").is_not_null(),
     )
-    if compared.height == 0:
-        return ""
-    line = compared.sort(pl.col("mean_difference").abs(), "cell", descending=[True, False])
-    most = line.row(0, named=True)
-    difference = with_error(most["mean_difference"], half_width(most), METRICS[metric].unit)
-    more = "more" if most["mean_difference"] >= 0 else "less"
-    share = most["share_greater"] if more == "more" else most["share_less"]
-    labels = [view.lines[most[name]]["label"] for name in ("cell", "baseline")]
-    sign = "+" if most["mean_difference"] > 0 else ""
-    return (
-        f"Largest difference from the baseline, paired by replication: {labels[0]} against "
-        f"{labels[1]}, {sign}{difference}, {more} in {percent(share)} % of the replications."
-    )
+    if compared.is_empty():
+        return None
+    by_size = compared.sort(pl.col("mean_difference").abs(), "cell", descending=[True, False])
+    line = by_size.row(0, named=True)
+    unit = METRICS[view.strain(scenario)].unit
+    return line | {
+        "label": view.lines[line["cell"]]["label"],
+        "baseline": view.lines[line["baseline"]]["label"],
+        "difference": with_error(line["mean_difference"], half_width(line), unit),
+    }
 
 
-# --- published figures ---------------------------------------------------------------------------
+def standing(view: View, scenario: str) -> dict[str, int]:
+    """How many cells are on the frontier: yes, no and undecided."""
+    frontier = view.frontier(scenario)
+    answers = list(frontier.on.values()) if frontier else []
+    return {answer: answers.count(answer) for answer in (YES, NO, UNDECIDED)}
 
 
-def _published(view: View) -> Iterator[Paragraph]:
+def furthest_published(view: View) -> dict[str, Any]:
+    """How many published figures have a percentile, and the one furthest from the median."""
     figures = view.results.summary.filter(pl.col("published_percentile").is_not_null())
-    if figures.height == 0:
-        return
-    if figures["n"].max() == 1:
-        same = figures.filter(pl.col("published_percentile") == 50.0).height
-        yield Paragraph(
-            "Published figures", f"{same} of {figures.height} published figures are reproduced."
-        )
-        return
-    inside = figures.filter(pl.col("published_percentile").is_between(5, 95)).height
-    furthest = figures.sort(
-        (pl.col("published_percentile") - 50).abs(), "cell", descending=[True, False]
-    ).row(0, named=True)
-    line = view.lines[furthest["cell"]]
-    yield Paragraph(
-        "Published figures",
-        f"Of {count(figures.height, 'published figure')}, {inside} lie in the middle 90 % of the "
-        f"replications. Furthest out is the {NAMES.get(furthest['metric'], furthest['metric'])} of "
-        f"{line['label']} in {line['scenario']}: published {furthest['published']:g}, mean "
-        f"{with_error(furthest['mean'], half_width(furthest))}; "
-        f"{furthest['published_percentile']:.1f} % of the replications lie below it.",
-    )
+    percentile = pl.col("published_percentile")
+    furthest = figures.sort((percentile - 50).abs(), "cell", descending=[True, False])
+    return {
+        "n": figures.height,
+        "is_single": figures["n"].max() == 1,
+        "n_same": figures.filter(percentile == 50.0).height,
+        "n_inside": figures.filter(percentile.is_between(5, 95)).height,
+        "furthest": furthest.row(0, named=True) if figures.height else None,
+    }

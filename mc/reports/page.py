@@ -1,40 +1,27 @@
-"""The page: one file that needs nothing else."""
+"""The page: one file that needs nothing else. Its text is in page.html and what that includes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import jinja2
 from markupsafe import Markup
 
-from mc.reports.answer import answer, missed, size
-from mc.reports.meanings import making, meanings, parameters
-from mc.reports.parts import inlined
-from mc.reports.pictures import Picture
-from mc.reports.tables import tables
-from mc.reports.view import View
+from mc.decisions.rivals import MAX_CELLS, MIN_REPLICATIONS
+from mc.reports import answer, notation, page_tables
+from mc.reports.pictures import SECTIONS, Picture
+from mc.reports.rendering import svg_for_page
+from mc.reports.sweeps import MOST_POLICIES
+from mc.reports.view import MOST_SCENARIOS, View
+from mc.statistics import half_width
 
 _BROAD: Final = 320.0
 """Points of a panel above which only two stand in a row."""
 
 
-@dataclass(frozen=True)
-class _Section:
-    """Pictures under one heading."""
-
-    title: str
-    pictures: list[dict[str, Any]]
-
-    @property
-    def id(self) -> str:
-        """The heading as an address."""
-        return self.title.lower().replace(" ", "-")
-
-
-def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
+def page(view: View, pictures: Sequence[Picture], mark: str, *, png: bool = False) -> str:
     """Write report.html.
 
     Parameters
@@ -45,39 +32,85 @@ def page(view: View, pictures: Sequence[Picture], mark: str) -> str:
         All figures, in the order in which they are shown.
     mark : str
         Written into the page: what it was made from.
+    png : bool
+        Whether there is a PNG file of each figure.
 
     Returns
     -------
     str
         The page as HTML, figures and style included.
     """
+    sections: dict[str, list[Picture]] = {}
+    for picture in pictures:
+        sections.setdefault(SECTIONS[picture.kind], []).append(picture)
+    template = _environment().get_template("page.html")
+    return template.render(view=view, sections=sections, mark=mark, png=png)
+
+
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mc", "reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.get_template("page.html").render(
-        title=view.results.manifest["title"],
-        mark=mark,
-        size=size(view),
-        missed=missed(view),
-        answer=answer(view),
-        sections=_sections(pictures),
-        tables=tables(view),
-        meanings=meanings(view),
-        parameters=parameters(view),
-        making=making(view),
-        experiment=json.dumps(view.source, indent=1, ensure_ascii=False),
+    environment.globals |= {
+        name: getattr(answer, name)
+        for name in (
+            *("cited", "estimate", "extremes", "furthest_published", "largest_difference"),
+            *("n_missed", "standing", "verdicts"),
+        )
+    }
+    environment.globals |= {
+        "MAX_CELLS": MAX_CELLS,
+        "MIN_REPLICATIONS": MIN_REPLICATIONS,
+        "MOST_POLICIES": MOST_POLICIES,
+        "MOST_SCENARIOS": MOST_SCENARIOS,
+        "NAMES": notation.NAMES,
+        "frontier_metrics": page_tables.frontier_metrics,
+        "has_published": _has_published,
+        "numeric": _numeric,
+        "tables": page_tables,
+        "widest": _widest,
+    }
+    environment.filters |= {
+        name: getattr(notation, name)
+        for name in ("count", "metric_title", "percent", "precision_words", "short", "value_text")
+    }
+    environment.filters |= {
+        "anchor": lambda text: text.lower().replace(" ", "-"),
+        "inline_svg": lambda pieces: Markup(svg_for_page(pieces)),  # our own text
+        "json_text": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+        "mean_of_line": lambda line: notation.with_error(line["mean"], half_width(line)),
+        "one_line": lambda text: Markup(" ".join(text.split())),  # escaped by the macro
+        "shape": _shape,
+    }
+    return environment
+
+
+def _numeric(lines: Sequence[page_tables.Line]) -> list[bool]:
+    """Which columns of a table hold numbers."""
+    return [any(field.value is not None for field in column) for column in zip(*lines, strict=True)]
+
+
+def _shape(picture: Picture) -> str:
+    """How the pieces of a figure may stand: a class of the style sheet."""
+    widths = [piece.width for piece in picture.pieces if not piece.is_head]
+    if picture.kind == "claims":
+        return "whole"
+    return "panels broad" if max(widths) > _BROAD else "panels"
+
+
+def _has_published(view: View, scenario: str) -> bool:
+    """Whether a cell that is drawn has a published figure."""
+    return any(
+        view.estimates[cell, metric]["published"] is not None
+        for cell in view.chosen(scenario)
+        for metric in notation.NAMES
     )
 
 
-def _sections(pictures: Sequence[Picture]) -> list[_Section]:
-    sections: dict[str, _Section] = {}
-    for picture in pictures:
-        section = sections.setdefault(picture.section, _Section(picture.section, []))
-        svg = inlined(picture.svg, picture.name, picture.parts)  # our own text
-        widths = [part.box[2] for part in picture.parts if not part.wide]
-        shape = "whole" if not widths else "panels broad" if max(widths) > _BROAD else "panels"
-        section.pictures.append(vars(picture) | {"inlined": Markup(svg), "shape": shape})
-    return list(sections.values())
+def _widest(view: View, scenario: str, metric: str) -> float:
+    """The largest half-width of a mean."""
+    return max(view.half_width(cell, metric) or 0.0 for cell in view.in_scenario(scenario))

@@ -11,32 +11,25 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import Cell
-from mc.reports.style import (
-    INK,
-    LINES,
-    MUTED,
-    SERIES,
-    SHADE,
-    WIDTH,
-    hide_unused,
-    new_figure,
-    short,
-    wrapped,
-)
+from mc.reports.notation import short
+from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
+from mc.reports.style import DASHES, INK, MUTED, SERIES, SHADE
 from mc.reports.view import View
 from mc.runner import rounds_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-_POINTS: Final = 160
-"""Points of a curve, at most: what a panel can show."""
+_MOST_STEPS: Final = 160
+"""Steps of a curve: what a panel can show."""
 
 _ROUNDS_AT_ONCE: Final = 4_000_000
 """Rounds that are in memory together: 64 MB."""
 
 _SHARES: Final = {"low_95": 0.025, "low_50": 0.25, "median": 0.5, "high_50": 0.75, "high_95": 0.975}
+
+
+# --- which rounds are shown -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -59,20 +52,22 @@ class Stretch:
         return self.start + self.n_steps * self.step
 
     def seconds(self, cell: Cell) -> NDArray[np.float64]:
-        """Where the steps begin, and where the last ends, counted from the beginning of the fault.
+        """Where the steps begin and the last one ends, counted from the start of the fault.
 
-        From the beginning of the run where there is no fault.
+        From the start of the run where there is no fault.
         """
         origin = cell.fault_start if fault(cell) else 0
         edges = self.start + self.step * np.arange(self.n_steps + 1)
-        found: NDArray[np.float64] = (edges - origin) / cell.rounds_per_second
-        return found
+        return np.asarray((edges - origin) / cell.rounds_per_second)
 
     def mean(self, per_round: NDArray[Any]) -> NDArray[np.float64]:
-        """Mean over the rounds of each step, of the last axis."""
-        cut = per_round[..., self.start : self.stop]
-        found: NDArray[np.float64] = cut.reshape(*cut.shape[:-1], -1, self.step).mean(axis=-1)
-        return found
+        """Mean over the rounds of each step, along the last axis."""
+        shown = per_round[..., self.start : self.stop]
+        # added slice by slice: a mean over a short last axis takes four times as long
+        total = np.zeros((*shown.shape[:-1], self.n_steps), np.int64)
+        for i in range(self.step):
+            total += shown[..., i :: self.step]
+        return np.asarray(total / self.step)
 
 
 def fault(cell: Cell) -> tuple[int, int] | None:
@@ -81,23 +76,23 @@ def fault(cell: Cell) -> tuple[int, int] | None:
     return (start, stop) if start < stop else None
 
 
-def together(cells: Iterable[Cell]) -> list[Cell]:
-    """Cells of one figure, each with as many rounds as the shortest of them.
+def equally_long(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells of one figure, each with as many rounds as the shortest of them.
 
-    Only these rounds are shown; a fault that begins after them is none in the figure.
+    Only these rounds are shown; a fault that begins after them does not exist in the figure.
     """
     listed = list(cells)
     n_rounds = min(cell.rounds for cell in listed)
     return [replace(cell, rounds=n_rounds) for cell in listed]
 
 
-def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch:
-    """Choose what to show: the fault window with what leads to it and the recovery.
+def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS) -> Stretch:
+    """Choose what to show: the fault window, what leads up to it, and the recovery.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Of one figure, see `together`.
+        Of one figure, see `equally_long`.
     drain : float
         Rounds after the window that the recovery takes.
     most : int
@@ -122,8 +117,11 @@ def stretch(cells: Sequence[Cell], drain: float, most: int = _POINTS) -> Stretch
     return Stretch(start, max(1, (stop - start) // step), step)
 
 
+# --- the curves -----------------------------------------------------------------------------------
+
+
 def curves(view: View, scenario: str) -> pl.DataFrame:
-    """Record every round of a subset of replications, and give what calls per round they have.
+    """Record every round of some replications, and summarise their calls per round.
 
     Parameters
     ----------
@@ -135,25 +133,22 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
     -------
     polars.DataFrame
         A line for each cell and step: `cell`, `round` (the first of the step), `rounds` (of the
-        step), `replications` (how many there are of it), `capacity`, and of the calls per round,
-        a mean over the step, the median and the ends of the middle 50 and 95 % of replications.
+        step), `replications` (how many were recorded), `capacity`, and of the calls per round,
+        averaged over the step, the median and the ends of the middle 50 and 95 % of replications.
     """
-    chosen = view.chosen(scenario)
+    chosen, source = view.chosen(scenario), view.source
     cells = [view.parameters(number) for number in chosen]
-    shown = stretch(together(cells), _drain(view, chosen))
+    shown = choose_stretch(equally_long(cells), _drain(view, chosen))
+    until_shown = [replace(cell, rounds=shown.stop) for cell in cells]  # a round knows no later one
     frames = []
-    for number, cell in zip(chosen, cells, strict=True):
+    for number, cell in zip(chosen, until_shown, strict=True):
         indices = view.indices(number)
         at_once = max(1, _ROUNDS_AT_ONCE // cell.rounds)
         calls = []
-        for at in range(0, indices.size, at_once):
-            rounds = rounds_of(
-                cell, indices[at : at + at_once], view.source["seed"], view.source["generator"]
-            )
+        for first in range(0, indices.size, at_once):
+            some = indices[first : first + at_once]
+            rounds = rounds_of(cell, some, source["seed"], source["generator"])
             calls.append(shown.mean(rounds.calls))
-        found = np.quantile(
-            np.concatenate(calls), list(_SHARES.values()), axis=0, method="inverted_cdf"
-        )
         n = shown.n_steps
         frames.append(
             pl.DataFrame(
@@ -164,21 +159,31 @@ def curves(view: View, scenario: str) -> pl.DataFrame:
                     "replications": np.full(n, indices.size),
                     "capacity": shown.mean(rounds.capacity),
                 }
-                | dict(zip(_SHARES, found, strict=True))
+                | _quantiles(np.concatenate(calls))
             )
         )
     return pl.concat(frames)
 
 
+def _quantiles(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Of each column: values that occurred."""
+    shares = list(_SHARES.values())
+    quantiles = np.quantile(values, shares, axis=0, method="inverted_cdf")
+    return dict(zip(_SHARES, quantiles, strict=True))
+
+
 def _drain(view: View, cells: Sequence[int]) -> float:
-    """Rounds of the recovery, of nearly all replications of all cells."""
-    found = view.results.summary.filter(
+    """Rounds that the recovery takes in nearly all replications of all cells."""
+    rounds = view.results.summary.filter(
         pl.col("cell").is_in(list(cells)), pl.col("metric") == "drain"
     )["p95"].max()
-    return float(found) if isinstance(found, int | float) else 0.0
+    return float(rounds) if isinstance(rounds, int | float) else 0.0
 
 
-def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
+# --- drawing --------------------------------------------------------------------------------------
+
+
+def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Drawing:
     """Draw a panel for each cell, all with the same axes.
 
     Parameters
@@ -190,142 +195,109 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Figure:
 
     Returns
     -------
-    Figure
+    Drawing
     """
     chosen = view.chosen(scenario)
+    cells = equally_long(view.parameters(number) for number in chosen)
+    lines = [table.filter(pl.col("cell") == number) for number in chosen]
+    step, highest = table["rounds"][0], float(table["high_95"].to_numpy().max())
     n_columns = 1 if len(chosen) == 1 else 2
-    n_rows = -(-len(chosen) // n_columns)
-    figure = new_figure(WIDTH + 1.2, 1.0 + 1.95 * n_rows)
-    grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
-    panels = list(grid.ravel())
-    hide_unused(panels, len(chosen))
-    lines = {number: table.filter(pl.col("cell") == number) for number in chosen}
-    first = lines[chosen[0]]
-    cells = together(view.parameters(number) for number in chosen)
-    for i, (number, cell, panel) in enumerate(zip(chosen, cells, panels, strict=False)):
-        line = lines[number]
-        n_steps = line.height
-        edges = Stretch(line["round"][0], n_steps, line["rounds"][0]).seconds(cell)
-        shade(panel, cell)
-        color = SERIES[i % len(SERIES)]
-        several = line["replications"][0] > 1
-        if several:
-            for low, high, alpha, label in (
-                ("low_95", "high_95", 0.22, "95 % of replications"),
-                ("low_50", "high_50", 0.45, "50 % of replications"),
-            ):
-                panel.fill_between(
-                    edges,
-                    _closed(line[low]),
-                    _closed(line[high]),
-                    step="post",
-                    color=color,
-                    alpha=alpha,
-                    linewidth=0,
-                    label=label,
-                )
-        if i > 0:
-            panel.step(
-                edges,
-                _closed(first["median"]),
-                where="post",
-                color=MUTED,
-                linewidth=0.9,
-                linestyle=LINES[2],
-                label=f"{'median' if several else 'calls'} of the first panel",
-            )
-        panel.step(
-            edges,
-            _closed(line["median"]),
-            where="post",
-            color=color,
-            linewidth=1.6,
-            label="median" if several else "calls",
-        )
-        draw_capacity(panel, edges, cell, float(table["high_95"].to_numpy().max()))
-        panel.set_title(wrapped(view.marked(number), 40 if n_columns == 2 else 84))
-        # each panel can be read alone: on a narrow page they stand below one another
-        panel.tick_params(labelbottom=True, labelleft=True)
-        _per_second(panel, cell)
-    for panel in panels[: len(chosen)][-n_columns:]:
-        panel.set_xlabel(time_label(cells[0]))
-    step = first["rounds"][0]
-    per = "calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds"
-    for panel in panels[: len(chosen)]:
-        panel.set_ylabel(per)
-    curves_legend(figure, panels[min(1, len(chosen) - 1)])
-    return figure
-
-
-def _per_second(panel: Axes, cell: Cell) -> None:
-    """The same calls in a second, on an axis at the right."""
-    right = panel.secondary_yaxis(
-        "right",
-        functions=(
-            lambda y: np.asarray(y) * cell.rounds_per_second,
-            lambda y: np.asarray(y) / cell.rounds_per_second,
-        ),
+    panels = new_panels(
+        [wrapped(view.marked(number), 40) for number in chosen],
+        width=2.8,
+        height=1.35,
+        right=0.7,
+        x_label=time_label(cells[0]),
+        y_label="calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds",
     )
-    right.set_ylabel("calls/s")
-    right.yaxis.set_major_formatter(lambda value, _: short(value))
+    top = max(top_of_axis(cell, highest) for cell in cells)
+    for i, (panel, cell, line) in enumerate(zip(panels, cells, lines, strict=True)):
+        edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
+        panel.set_xlim(edges[0], edges[-1])
+        panel.set_ylim(0, top)
+        shade_fault(panel, cell)
+        _draw_curve(panel, edges, line, SERIES[i % len(SERIES)], lines[0] if i > 0 else None)
+        draw_capacity(panel, edges, cell)
+        _write_per_second(panel, cell)
+    return arrange(panels, n_columns, legend(panels[:2]))
 
 
-def _closed(values: pl.Series) -> NDArray[Any]:
-    """A value for the end of the last step, too."""
-    found = values.to_numpy()
-    return np.append(found, found[-1])
+def _draw_curve(
+    panel: Axes, edges: NDArray[np.float64], line: pl.DataFrame, color: str, first: Any
+) -> None:
+    """Median and bands of one cell, and the median of the first one to compare with."""
+    is_single = line["replications"][0] == 1
+    for share, alpha in () if is_single else ((95, 0.22), (50, 0.45)):
+        x, low, high = _changes(edges, line[f"low_{share}"], line[f"high_{share}"])
+        label = f"{share} % of replications"
+        look: Any = {"color": color, "alpha": alpha, "linewidth": 0, "label": label}
+        panel.fill_between(x, low, high, step="post", **look)
+    name = "calls" if is_single else "median"
+    if first is not None:
+        label = f"{name} of the first panel"
+        look = {"color": MUTED, "linewidth": 0.9, "linestyle": DASHES[2], "label": label}
+        panel.step(*_changes(edges, first["median"]), where="post", **look)
+    look = {"color": color, "linewidth": 1.6, "label": name}
+    panel.step(*_changes(edges, line["median"]), where="post", **look)
 
 
-def shade(panel: Axes, cell: Cell) -> None:
+def _changes(edges: NDArray[np.float64], *columns: pl.Series) -> list[NDArray[np.float64]]:
+    """Where a step differs from the one before it, and the end of the last; x, then the values."""
+    values = np.array(columns, np.float64)
+    starts = np.flatnonzero((values[:, 1:] != values[:, :-1]).any(axis=0)) + 1
+    return [edges[[0, *starts, -1]], *values[:, [0, *starts, -1]]]
+
+
+def _write_per_second(panel: Axes, cell: Cell) -> None:
+    """The scale in calls per second, on the right."""
+    beside: Any = panel.get_yaxis_transform()
+    ticks = [y for y in panel.get_yticks() if y <= panel.get_ylim()[1]]
+    texts = [f"{y * cell.rounds_per_second:,.10g}" for y in ticks]
+    for y, text in zip(ticks, texts, strict=True):
+        panel.text(1.02, y, text, transform=beside, va="center", fontsize=8.5)
+    right = 1.05 + 0.027 * max(map(len, texts))
+    panel.text(right, 0.5, "calls/s", transform=panel.transAxes, rotation=90, va="center")
+
+
+def shade_fault(panel: Axes, cell: Cell) -> None:
     """Mark the fault window."""
     window = fault(cell)
-    if window is None:
-        return
-    start, stop = ((t - window[0]) / cell.rounds_per_second for t in window)
-    panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
-
-
-def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, highest: float) -> None:
-    """Draw what is served, and end the axis where the calls do.
-
-    A capacity that is far above is given in words.
-    """
-    window = fault(cell)
-    served = np.array([cell.capacity])
-    at = edges[[0]]
     if window is not None:
-        served = np.array([cell.capacity, cell.fault_capacity, cell.capacity])
-        at = np.append(at, (np.array(window) - window[0]) / cell.rounds_per_second)
-    top = max([highest, 1.0, *served[served <= 3 * highest]])
-    panel.set_ylim(0, 1.08 * top)
-    if served.min() <= 1.08 * top:
+        start, stop = ((t - window[0]) / cell.rounds_per_second for t in window)
+        panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
+
+
+def _capacities(cell: Cell) -> list[float]:
+    return [cell.capacity, cell.fault_capacity, cell.capacity] if fault(cell) else [cell.capacity]
+
+
+def top_of_axis(cell: Cell, highest: float) -> float:
+    """Where the axis of calls ends: above the calls, and the capacity unless that is far above."""
+    return 1.08 * max([highest, 1.0, *(c for c in _capacities(cell) if c <= 3 * highest)])
+
+
+def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell) -> None:
+    """Draw how many calls are served; a capacity above the axis is put into words."""
+    window, served, top = fault(cell), np.array(_capacities(cell)), panel.get_ylim()[1]
+    starts = edges[:1]
+    if window is not None:
+        starts = np.append(starts, (np.array(window) - window[0]) / cell.rounds_per_second)
+    if served.min() <= top:
         panel.step(
-            np.append(at, edges[-1]),
+            np.append(starts, edges[-1]),
             np.append(served, served[-1]),
             where="post",
             color=INK,
             linewidth=1.0,
-            linestyle=LINES[1],
+            linestyle=DASHES[1],
             label="capacity",
         )
-    if served.max() > 1.08 * top:
-        panel.annotate(
-            f"capacity {short(served.max())}, above the panel",
-            (0.99, 0.97),
-            xycoords="axes fraction",
-            ha="right",
-            va="top",
-            fontsize=7.5,
-            color=MUTED,
-        )
+    if served.max() > top:
+        text = f"capacity {short(served.max())}, above the panel"
+        look: Any = {"transform": panel.transAxes, "ha": "right", "va": "top", "color": MUTED}
+        panel.text(0.99, 0.97, text, fontsize=7.5, **look)
 
 
 def time_label(cell: Cell) -> str:
-    """What the axis of time counts from."""
+    """From what the axis of time counts."""
     return "seconds since the fault began" if fault(cell) else "seconds"
-
-
-def curves_legend(figure: Figure, panel: Axes) -> None:
-    """One legend for all panels, in the colour of the one that it is taken from."""
-    handles, labels = panel.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2)

@@ -1,8 +1,8 @@
-"""What rows, histograms and tables cost: constants that were measured, and a small sample of rows.
+"""What rows, histograms and tables cost: measured constants, and a small sample of rows.
 
-The constants are of one core of a machine of 2025 (Intel Xeon at 2.1 GHz with AVX-512, Python 3.12,
-numba 0.62, polars 1.36); those of the kernel are scaled to the machine by the time that the sample
-takes. Whoever makes a part faster measures its constants again.
+The constants are of one core of an Intel Xeon with AVX-512 (2.8 GHz; Python 3.11, numba 0.68,
+polars 2.1). `pace` says how much longer this machine takes. Whoever makes a part faster measures
+its constants again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 
 from mc import kernel
-from mc.runner.simulation import Task, rows_of, simulate_block
+from mc.model import Cell, Generator
+from mc.runner.simulation import Block, Task, rows_of, simulate_block
 from mc.statistics import stacks
 from mc.statistics.rows import metrics_in
 
@@ -28,55 +29,56 @@ if TYPE_CHECKING:
 
 # --- constants -----------------------------------------------------------------------------------
 
-DRAW_ROUND_NS: Final = 2.0
-DRAW_REQUEST_NS: Final = 5.0
-"""The kernel draws a round, and a request, once for all cells of a block, ..."""
-
+# the kernel: draws of a round and of a request, once for all cells of a block
+DRAW_ROUND_NS: Final = 1.0
+DRAW_REQUEST_NS: Final = 6.0
+# ... and for every cell a round, and a retry
 ROUND_NS: Final = 0.6
-RETRY_NS: Final = 14.0
-"""... and simulates each round and each retry for every cell."""
+RETRY_NS: Final = 13.0
+# with the lesson's generator, of which cells share nothing: a round or a call
+LESSON_NS: Final = 30.0
+# the tables that the kernel reads, for a cell
+BLOCK_CELL_NS: Final = 30_000.0
 
-BLOCK_CELL_SECONDS: Final = 30e-6
-"""For each cell of a block: to make the tables that the kernel reads."""
-
+# rows: writing a shard, and encoding a row
+SHARD_NS: Final = 6_000_000.0
 SAVE_ROW_NS: Final = 250.0
-"""To encode a row for its shard."""
-
+# histograms: counting a row, and each chunk of rows of a cell
 COUNT_ROW_NS: Final = 4_000.0
-COUNT_CELL_SECONDS: Final = 0.5e-3
-"""With histograms: to count a row; and for each chunk of a cell's rows."""
+COUNT_CELL_NS: Final = 500_000.0
 
-TABLE_ROW_NS: Final = 1_000.0
-TABLE_LINE_NS: Final = 150.0
-TABLE_CELL_SECONDS: Final = 2e-3
-"""For the tables: to count a row that was kept, or read and add a line of a histogram; and for each
-cell."""
+# tables: counting a row that was kept, or reading and adding a line of a histogram; and each cell
+TABLE_ROW_NS: Final = 2_200.0
+TABLE_LINE_NS: Final = 1_500.0
+TABLE_CELL_NS: Final = 300_000.0
 
+# a file of rows: without the rows, and what its footer says of a cell
 SHARD_BYTES: Final = 6_000
 SHARD_CELL_BYTES: Final = 26
-"""A file of rows without its rows; what its footer says of each cell."""
-
+# a line of a histogram, and all sums of a cell
 HISTOGRAM_LINE_BYTES: Final = 2.5
 HISTOGRAM_CELL_BYTES: Final = 1_700
-"""A line of a histogram; all sums of a cell."""
+# manifest and tables of any run, and what they hold of a cell
+FOLDER_BYTES: Final = 100_000
+FOLDER_CELL_BYTES: Final = 700
 
-TABLES_BYTES: Final = 40_000
-TABLES_CELL_BYTES: Final = 1_000
-"""Manifest and tables of any run; and of each cell."""
+REFERENCE: Final = Cell(fault_rounds=100, tries=(3, 3, 3))
+REFERENCE_NS: Final = 38_500.0
+"""A replication of this cell alone: by it `pace` compares machines."""
 
 # --- the sample ----------------------------------------------------------------------------------
 
 SAMPLE_CELLS: Final = 64
-SAMPLE_REPLICATIONS: Final = 8
+SAMPLE_ROWS: Final = 512
 SAMPLE_SECONDS: Final = 0.3
-"""So many replications of so many cells are simulated, or fewer in this time."""
-
-_GOLDEN: Final = (5**0.5 - 1) / 2
-"""Its multiples modulo 1 spread evenly over the unit interval, however many there are. Axes of a
-grid repeat at equal distances."""
+"""So many rows, of so many cells, are simulated, or fewer in this time."""
 
 _MOST_SIZE: Final = 2e7
-"""Rounds and requests of the replications of one cell: of very large cells fewer are simulated."""
+"""Of a very large cell, no more replications than have so many rounds and requests."""
+
+_GOLDEN: Final = (5**0.5 - 1) / 2
+"""Its multiples modulo 1 are spread evenly, however many there are. Equal distances would meet the
+same value of an axis again and again."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Sample:
 
     Attributes
     ----------
-    row_seconds : float
-        Time of the kernel for a row, on one core of this machine.
+    row_ns : float
+        What the kernel needs for a row.
     spread : ndarray of float64, shape (K, metrics)
         Standard deviation of each metric of the experiment, in the whole numbers that are stored;
         the counters come first.
@@ -94,7 +96,7 @@ class Sample:
         How many of them are counters.
     """
 
-    row_seconds: float
+    row_ns: float
     spread: NDArray[np.float64]
     n_counters: int
 
@@ -104,15 +106,15 @@ class Sample:
 
         Notes
         -----
-        As many bits for a counter as a rounded normal distribution of its spread has entropy:
-        log2(sd sqrt(2 pi e)). Delta coding and zstd come to about that.
+        A counter takes about as many bits as a normal distribution of its spread, rounded, has
+        entropy: log2(sd sqrt(2 pi e)). Delta coding and zstd come close to that.
         """
         counters = self.spread[:, : self.n_counters]
         bits = np.log2(1 + counters * math.sqrt(2 * math.pi * math.e))
         return float(bits.sum(axis=1).mean() / 8)
 
     def lines(self, n: int) -> float:
-        """Lines of the histograms of a cell with n replications: different values of its metrics.
+        """Lines of the histograms of a cell: different values in n replications, in all metrics.
 
         Notes
         -----
@@ -127,85 +129,75 @@ class Sample:
 
 
 NO_SAMPLE: Final = Sample(0.0, np.zeros((1, 0)), 0)
-"""Where nothing is missing."""
+"""For what has no missing cell."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the shards that are missing will cost, and the tables after them.
+    """What the missing shards will cost, and the tables after them.
 
     Attributes
     ----------
     n_shards, n_bytes : int, float
-        Files, and their size.
-    core_seconds, table_seconds : float
-        On one core: to make the shards; to make the tables of all that exists then.
+        Shards, and their size.
+    core_ns, table_ns : float
+        Time on one core for the shards, and for the tables of these and those that exist.
     """
 
     n_shards: int = 0
     n_bytes: float = 0.0
-    core_seconds: float = 0.0
-    table_seconds: float = 0.0
+    core_ns: float = 0.0
+    table_ns: float = 0.0
 
 
 def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
-    """Simulate the first replications of some cells.
-
-    Parameters
-    ----------
-    storage : Storage
-        Knows the cells.
-    numbers : sequence of int
-        Those that are still to be simulated, at least one.
-    n : int
-        Their replications.
-
-    Returns
-    -------
-    Sample
-    """
+    """Simulate the first of n replications of some of these cells; there must be a cell."""
+    draws = storage.draws
     shared = {number: len(block.ids) for block in storage.blocks(numbers) for number in block.ids}
     places = [int((k + 0.5) * _GOLDEN % 1.0 * len(numbers)) for k in range(SAMPLE_CELLS)]
     chosen = list(dict.fromkeys(numbers[place] for place in places))
-    most = min(n, SAMPLE_CELLS * SAMPLE_REPLICATIONS // len(chosen))
-    rows, seconds = [], []
-    measured = expected = 0.0
-    _simulate(storage, chosen[0], 1)  # loads the kernel
+    most = min(n, SAMPLE_ROWS // len(chosen))
+    rows, row_ns = [], []
     deadline = time.perf_counter() + SAMPLE_SECONDS
     for number in chosen:
         cell = storage.parameters[number]
-        n_requests = cell.rounds * cell.rate_per_round
-        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds + n_requests))))
-        counters, took = _simulate(storage, number, m)
-        n_retries = counters[..., kernel.RETRIES].mean()
-        drawn = 1e-9 * (DRAW_ROUND_NS * cell.rounds + DRAW_REQUEST_NS * n_requests)
-        own = 1e-9 * (ROUND_NS * cell.rounds + RETRY_NS * n_retries)
-        measured += took
-        expected += m * (drawn + own)
-        seconds.append(own + drawn / shared[number])
-        rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, storage.draws))
+        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds * (1 + cell.rate_per_round)))))
+        (block,) = storage.blocks([number])
+        counters = simulate_block(block, draws.indices(0, m), draws.seed)
+        row_ns.append(_row_ns(cell, counters, draws.generator, shared[number]))
+        rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, draws))
         if time.perf_counter() > deadline:
             break
-    speed = measured / expected
     spread = _spread(storage, pl.concat(rows))
-    return Sample(float(np.mean(seconds)) * speed, spread, len(storage.counters))
+    return Sample(float(np.mean(row_ns)), spread, len(storage.counters))
 
 
-def _simulate(storage: Storage, number: int, n: int) -> tuple[NDArray[np.int64], float]:
-    """Counters of the first replications of a cell alone, and the time of the kernel."""
-    draws = storage.draws
-    (block,) = storage.blocks([number])
-    _ = block.tables
-    started = time.thread_time()
-    counters = simulate_block(block, draws.indices(0, n), draws.seed)
-    return counters, time.thread_time() - started
+def _row_ns(cell: Cell, counters: NDArray[np.int64], generator: Generator, shared: int) -> float:
+    """What the kernel needs for a row of a cell in a block of `shared` cells."""
+    means = counters[:, 0].mean(axis=0)
+    if generator == "lesson":
+        return float(LESSON_NS * (cell.rounds + means[kernel.CALLS]))
+    drawn = DRAW_ROUND_NS * cell.rounds + DRAW_REQUEST_NS * means[kernel.REQUEST_COUNT]
+    return float(drawn / shared + ROUND_NS * cell.rounds + RETRY_NS * means[kernel.RETRIES])
 
 
 def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
     """Standard deviation of each metric in each cell, in whole numbers."""
-    found = []
+    spreads = []
     for stack in stacks(rows, storage.lines(rows["cell"].unique())):
-        taken = [stack.numbers(metric) for metric in metrics_in(stack.rows)]
-        masked = [np.ma.masked_array(t.numbers, ~t.known) for t in taken]
-        found.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
-    return np.concatenate(found)
+        numbers = [stack.numbers(metric) for metric in metrics_in(stack.rows)]
+        masked = [np.ma.masked_array(some.numbers, ~some.known) for some in numbers]
+        spreads.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
+    return np.concatenate(spreads)
+
+
+def pace() -> float:
+    """How many times as long the kernel takes here as on the machine of the constants."""
+    block = Block((0,), (REFERENCE,), "philox")
+    n = 100
+    took = []
+    for _ in range(4):  # the first time the kernel is loaded
+        started = time.thread_time()
+        simulate_block(block, np.arange(n), 1)
+        took.append(time.thread_time() - started)
+    return min(took) * 1e9 / (n * REFERENCE_NS)

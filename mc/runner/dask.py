@@ -31,23 +31,22 @@ from mc.runner.storage import Storage
 from mc.store.threads import StopFlag, deferred_signals
 
 CONNECT_SECONDS: Final = 10
-"""A scheduler that does not answer by then is not there."""
+"""How long a scheduler may take to answer."""
 
 TASKS_PER_THREAD: Final = 2
-"""Tasks that a thread of a worker has at most, the one it does included."""
+"""Tasks that a thread of a worker is sent ahead, the one it does included."""
 
 COUNT_SECONDS: Final = 2.0
-"""How often the workers are counted: they come and go."""
+"""How often the threads of all workers are counted: workers come and go."""
 
 LOOK_SECONDS: Final = 2.0
-"""How often a worker looks whether the run is still at work, so that it does not go on for one
-that was stopped."""
+"""How often a worker looks whether the run still holds its lock: it ends with the run."""
 
 SHARED_SECONDS: Final = 10.0
-"""A network file system may show a new file this late."""
+"""A network file system may take so long to show a new file."""
 
 _POLL_SECONDS: Final = 0.02
-"""How often it is looked for results, and for Ctrl-C."""
+"""How often this side looks for results, and for Ctrl-C."""
 
 
 class ClusterError(ValueError):
@@ -74,25 +73,13 @@ class Cluster:
 
     @property
     def n_threads(self) -> int:
-        """Threads of all workers that are there now."""
+        """Threads of all workers, now."""
         return sum(self.client.nthreads().values())
 
 
 @contextmanager
 def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
-    """Connect to a scheduler, and wait until it has a worker.
-
-    Parameters
-    ----------
-    address : str
-        For example ``tcp://10.0.0.1:8786``.
-    say : callable
-        Called with a line if there is no worker yet.
-
-    Yields
-    ------
-    Cluster
-        With at least one thread; the connection is closed in the end.
+    """Connect to a scheduler, ``tcp://10.0.0.1:8786``, and wait until it has a worker.
 
     Raises
     ------
@@ -105,7 +92,7 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
         raise ClusterError(
             f"scheduler {address}: Dask is not installed: pip install 'retrystorm[dask]'"
         ) from error
-    # what is no protocol of Dask's ends in a client that cannot be closed
+    # with a protocol that Dask does not know it makes a client that cannot be closed
     if not re.fullmatch(r"((tcp|tls|ucx|wss?)://)?[^/]+:\d+", address):
         raise ClusterError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
     try:
@@ -131,23 +118,17 @@ def work_on(
 ) -> None:
     """Have all tasks done by the workers of a cluster.
 
-    As many are sent as keep every thread busy. On an interrupt, or an error, those that were sent
-    are called back; what is written stays.
+    Only as many are sent as keep every thread busy. After an interrupt, or an error, those that
+    were sent are called back; what is written stays.
 
     Parameters
     ----------
-    cluster : Cluster
-        Who does them.
-    folder : Path
-        The results folder.
-    storage : Storage
-        What is saved.
+    cluster, folder, storage
+        The workers, the results folder, and what is saved in it.
     token : str
         Of the lock of this run, see `store.held`.
-    tasks : sequence of Task
-        In the order in which they are begun.
-    progress : callable
-        Called with the number of new rows.
+    tasks, progress
+        As for `threads.do_all`; called with the number of new rows.
 
     Raises
     ------
@@ -162,7 +143,7 @@ def work_on(
     waiting = deque(tasks)
     if not store.is_remote(folder):
         folder = folder.absolute()
-    under_way: dict[Any, Task] = {}
+    under_way: set[Any] = set()
     finished = as_completed(loop=client.loop)
     start = _starter()
     n_threads, counted = cluster.n_threads, time.monotonic()
@@ -173,7 +154,7 @@ def work_on(
             payload = pickle.dumps((folder, storage.only(task), task, token))
             key = f"retrystorm-{uuid.uuid4().hex}"
             future = client.submit(start, code_name(), payload, key=key, pure=False)
-            under_way[future] = task
+            under_way.add(future)
             finished.add(future)
 
     with deferred_signals() as stop:
@@ -185,7 +166,7 @@ def work_on(
                     continue
                 future = next(finished)
                 n_rows, rest = _outcome(cluster, future)
-                del under_way[future]
+                under_way.remove(future)
                 progress(n_rows)
                 waiting.extendleft(reversed(rest))
                 if time.monotonic() > counted + COUNT_SECONDS:
@@ -197,7 +178,7 @@ def work_on(
 
 
 def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]]:
-    """What a worker returned, or the error that says what is wrong."""
+    """What a worker returned; raises what went wrong there."""
     from distributed import KilledWorker
 
     if future.status not in ("finished", "error"):
@@ -238,7 +219,7 @@ def _starter() -> Callable[[str, bytes], bytes]:
 
 @cache
 def code_name() -> str:
-    """Version and hash of the package: who works together must have the same."""
+    """Version and hash of the package, the same on all machines that work together."""
     digest = hashlib.sha256()
     package = Path(__file__).parent.parent
     for path in sorted(package.rglob("*.py")):
@@ -249,23 +230,14 @@ def code_name() -> str:
 def make_here(expected: str, payload: bytes) -> bytes:
     """Do a task on a worker.
 
-    Parameters
-    ----------
-    expected : str
-        `code_name` of who sent it.
-    payload : bytes
-        Folder, storage, task and token, pickled.
-
-    Returns
-    -------
-    bytes
-        What `make_shards` gives, pickled.
+    `expected` is the `code_name` of the sender, `payload` holds folder, storage, task and token,
+    and the result is what `make_shards` returns; both pickled.
 
     Raises
     ------
     ClusterError
-        The package here has another version or source than the sender's, or the run is not
-        seen from here.
+        The package here has another version or source than the sender's, or the folder here is
+        not that of the run.
     """
     if code_name() != expected:
         raise ClusterError(
@@ -288,7 +260,7 @@ class _Run(StopFlag):
         self.next_look = 0.0
 
     def is_set(self) -> bool:
-        """Whether the run has ended; asks the folder from time to time."""
+        """Whether the run has ended; looks into the folder from time to time."""
         if not super().is_set() and time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + LOOK_SECONDS
             if not store.is_held(self.folder, self.token):
@@ -296,13 +268,7 @@ class _Run(StopFlag):
         return super().is_set()
 
     def wait_until_seen(self) -> None:
-        """Wait until the run's lock is there; refuse if it is not.
-
-        Raises
-        ------
-        ClusterError
-            The folder here is another one than that of the run, or the run has ended.
-        """
+        """Wait until the run's lock can be seen; after a while, raise `ClusterError`."""
         deadline = time.monotonic() + SHARED_SECONDS
         while not store.is_held(self.folder, self.token):
             if time.monotonic() > deadline:

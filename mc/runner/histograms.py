@@ -1,4 +1,4 @@
-"""``keep = "histograms"``: rows are counted and forgotten.
+"""``keep = "histograms"``: rows are counted, and not kept.
 
 Cells that are compared, with a baseline or in a claim, are simulated together.
 """
@@ -36,16 +36,16 @@ from mc.store import Shard, first_line
 from mc.store.threads import StopFlag, do_all
 
 CELLS_PER_TASK: Final = 256
-"""Cells that are counted together, unless claims bind more."""
+"""Cells that are counted together, unless a claim needs more of them."""
 
 ROWS_AT_ONCE: Final = 2**16
-"""Rows that a thread has in memory before it counts them."""
+"""Rows that a thread simulates before it counts them."""
 
 MAX_TASKS: Final = 128
-"""Tasks of a large run: each is saved as a file that has every value that occurs."""
+"""Tasks of a large run: each makes a file with a line for every value that occurs."""
 
 LINES_AT_ONCE: Final = 10_000_000
-"""Lines of histograms that are in memory together when the tables are made."""
+"""Lines of histograms in memory when the tables are made."""
 
 MOST_FAULTS: Final = 3
 """No more faults of one shard are named."""
@@ -55,15 +55,12 @@ DIFFERENCES_SCHEMA: Final = pl.Schema({"file": pl.String(), **tallies.DIFFERENCE
 
 @dataclass(frozen=True)
 class Histograms(Storage):
-    """How histograms are counted, saved, read and checked."""
+    """Histograms, see `Storage` for what each method does."""
 
     keep: ClassVar[str] = "histograms"
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
-        """Cut ranges into tasks of about one size.
-
-        What is compared stays together, as far as it is in the same range.
-        """
+        """Cut ranges into tasks of about the same size, with cells that are compared together."""
         total = n_rows(ranges)
         size = max(total / (MIN_TASKS * n_parts), max(total, most_rows) / MAX_TASKS)
         tasks = []
@@ -75,7 +72,7 @@ class Histograms(Storage):
         return sorted(tasks, key=lambda task: task.start)
 
     def _groups(self, numbers: Iterable[int]) -> list[tuple[int, ...]]:
-        """Gather cells, at most `CELLS_PER_TASK` unless comparisons bind more."""
+        """Gather cells into groups of `CELLS_PER_TASK`, or more if comparisons need them."""
         wanted = set(numbers)
         groups: list[list[int]] = [[]]
         for component in self._components:
@@ -87,7 +84,7 @@ class Histograms(Storage):
 
     @cached_property
     def _components(self) -> list[list[int]]:
-        """Cells that are bound to each other by baselines and claims."""
+        """Groups of cells that baselines and claims compare with each other."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
@@ -103,7 +100,7 @@ class Histograms(Storage):
         return list(components.values())
 
     def needed(self, ids: Iterable[int]) -> set[int]:
-        """The cells, their baselines, and those that are named in a claim with one of them."""
+        """The cells, their baselines, and all that are named in a claim with one of them."""
         own = self.lines(ids)
         named = (
             number
@@ -119,7 +116,7 @@ class Histograms(Storage):
         stop: StopFlag,
         progress: Callable[[int], None] = lambda n_rows: None,
     ) -> tuple[list[Content], list[Task]]:
-        """Count a task, see `Storage.simulate`."""
+        """Count a task."""
         counted, rest = self.count(task, stop, SAVE_SECONDS, progress)
         return [
             Content(part, tallies.histograms(tally), tallies.sums(tally)) for part, tally in counted
@@ -132,21 +129,12 @@ class Histograms(Storage):
         seconds: float,
         progress: Callable[[int], None] = lambda n_rows: None,
     ) -> tuple[list[tuple[Task, Tally]], list[Task]]:
-        """Count a task until it is done, stopped, or the time is over.
-
-        Parameters
-        ----------
-        task, stop
-            See `Storage.simulate`.
-        seconds : float
-            How long.
-        progress
-            See `Storage.simulate`.
+        """Count a task until it is done, stopped, or the seconds are over.
 
         Returns
         -------
         counted : list of (Task, Tally)
-            What was counted of it, at most one.
+            What was counted of it, at most one part.
         rest : list of Task
             What is left of it.
         """
@@ -171,7 +159,7 @@ class Histograms(Storage):
             rows = rows_of(Task(simulated, at, end), counters, self.counters, self.draws)
             (stack,) = stacks(rows, lines)
             parts.append(tallies.count(stack, task.ids, claims))
-            # Two of about one size are added: each value is then sorted a few times in all.
+            # Two of about the same size are added, so that each value is sorted only a few times.
             while len(parts) > 1 and parts[-1].n[0] * 2 > parts[-2].n[0]:
                 parts[-2:] = [tallies.added(parts[-2:])]
             progress((end - at) * len(task.ids))
@@ -180,32 +168,29 @@ class Histograms(Storage):
         return counted, [replace(task, start=at)] if at < task.stop else []
 
     def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
-        """What the histograms that are missing cost, see `Storage.estimate`."""
+        """Estimate what the missing histograms cost."""
         n_needed = cache(lambda ids: len(self.needed(ids)))
         lines_of_a_cell = cache(sample.lines)
-        row_seconds = sample.row_seconds + costs.COUNT_ROW_NS * 1e-9
-        n_shards, n_lines, n_bytes, seconds = 0, 0.0, 0.0, 0.0
+        n_shards, n_lines, n_bytes, core_ns = 0, 0.0, 0.0, 0.0
         for task in self.tasks(missing):
             n_rows = n_needed(task.ids) * (task.stop - task.start)
-            n_chunks = math.ceil(n_rows / ROWS_AT_ONCE)
-            of_task = n_rows * row_seconds
-            of_task += n_chunks * n_needed(task.ids) * costs.COUNT_CELL_SECONDS
-            n_parts = math.ceil(of_task / SAVE_SECONDS)
+            n_chunks = n_needed(task.ids) * math.ceil(n_rows / ROWS_AT_ONCE)
+            of_task = n_rows * (sample.row_ns + costs.COUNT_ROW_NS) + n_chunks * costs.COUNT_CELL_NS
+            n_parts = math.ceil(of_task * 1e-9 / SAVE_SECONDS)
             n_cells = n_parts * len(task.ids)
             lines = n_cells * lines_of_a_cell(math.ceil((task.stop - task.start) / n_parts))
             n_shards += n_parts
             n_lines += lines
             n_bytes += costs.HISTOGRAM_LINE_BYTES * lines + costs.HISTOGRAM_CELL_BYTES * n_cells
-            seconds += of_task
+            core_ns += of_task + n_parts * costs.SHARD_NS
         n_lines += sum(shard.n_lines for shard in shards)
-        table_seconds = n_lines * costs.TABLE_LINE_NS * 1e-9
-        table_seconds += self.cells.height * costs.TABLE_CELL_SECONDS
-        return Estimate(n_shards, n_bytes, seconds, table_seconds)
+        table_ns = n_lines * costs.TABLE_LINE_NS + self.cells.height * costs.TABLE_CELL_NS
+        return Estimate(n_shards, n_bytes, core_ns, table_ns)
 
     # --- reading them back -------------------------------------------------------------------
 
     def lacking(self, shards: Iterable[Shard]) -> list[str]:
-        """Name another baseline, or a claim that was not counted; without rows it never can be."""
+        """Name another baseline, or a claim that was not counted: it cannot be without rows."""
         baselines = dict(self.cells.select("cell", "baseline").iter_rows())
         policies = dict(self.cells.select("cell", "policy").iter_rows())
         for shard in shards:
@@ -225,7 +210,7 @@ class Histograms(Storage):
         return []
 
     def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
-        """Cells with about `LINES_AT_ONCE` lines of histograms."""
+        """Divide the cells by `LINES_AT_ONCE`."""
         n_lines = dict.fromkeys(self.cells["cell"].to_list(), 0.0)
         for shard in shards:
             for number in shard.cells:
@@ -241,28 +226,25 @@ class Histograms(Storage):
         yield chunk
 
     def tallies(self, shards: Sequence[Shard], numbers: Sequence[int]) -> list[Tally]:
-        """Add the tallies of some cells over all shards.
-
-        Cells with the same shards stand in one tally, all in ascending order.
-        """
+        """Add the tallies of some cells over all shards; cells with the same shards in one."""
         chosen = set(numbers)
         holding: dict[int, list[Shard]] = {}
         for shard in shards:
             for number in chosen.intersection(shard.cells):
                 holding.setdefault(number, []).append(shard)
-        alike: dict[tuple[Any, ...], list[int]] = {}
+        alike: dict[tuple[Shard, ...], list[int]] = {}
         for number in sorted(holding):
-            alike.setdefault(tuple(shard.path for shard in holding[number]), []).append(number)
-        found: dict[tuple[Any, ...], list[Tally]] = {key: [] for key in alike}
+            alike.setdefault(tuple(holding[number]), []).append(number)
+        parts: dict[tuple[Shard, ...], list[Tally]] = {key: [] for key in alike}
         for shard in shards:
-            keys = [key for key in alike if shard.path in key]
+            keys = [key for key in alike if shard in key]
             if not keys:
                 continue
             sums = store.read_sums(shard.path)
             table = store.scan([shard.path]).filter(pl.col("cell").is_in(list(chosen))).collect()
             for key in keys:
-                found[key].append(self._restored(shard, table, sums, alike[key]))
-        return [tallies.added(parts) for parts in found.values()]
+                parts[key].append(self._restored(shard, table, sums, alike[key]))
+        return [tallies.added(some) for some in parts.values()]
 
     def _restored(
         self, shard: Shard, table: pl.DataFrame, sums: Mapping[str, Any], numbers: Sequence[int]
@@ -287,10 +269,10 @@ class Histograms(Storage):
     def histograms(
         self, shards: Sequence[Shard], numbers: Sequence[int], n: int, metrics: Sequence[str]
     ) -> Iterator[tuple[pl.DataFrame, dict[str, Histogram]]]:
-        """Histograms of the first n replications, see `Storage.histograms`.
+        """Count some metrics of early replications.
 
-        No shard of theirs reaches beyond n: a stage ends where shards end, and an experiment
-        whose stages end elsewhere is refused.
+        No shard reaches beyond n: a stage ends where shards end, and an experiment whose stages
+        end elsewhere is refused.
         """
         lines = self.lines(numbers)
         wanted = [s for s in shards if s.start < n and not set(numbers).isdisjoint(s.cells)]
@@ -317,10 +299,11 @@ class Histograms(Storage):
         sample: random.Random | None,
         progress: Callable[[int], None],
     ) -> Checked:
-        """Find out whether shards agree with themselves, and count them again.
+        """Check shards for contradictions, then count them again and compare.
 
-        A part of a shard cannot be counted again, so a sample is of whole shards: those of half
-        the size first, each size at random; one that is not done in time is left out.
+        Part of a shard cannot be compared, so a sample consists of whole shards: the smaller ones
+        first, in random order where they are of about the same size. One that is not counted in
+        time is left out.
         """
         faults: list[str] = []
         countable = [shard for shard in shards if self._is_countable(shard, faults)]
@@ -328,7 +311,7 @@ class Histograms(Storage):
             sample.shuffle(countable)
             countable.sort(key=lambda shard: shard.n_rows.bit_length())
         deadline = math.inf if sample is None else time.perf_counter() + seconds
-        n_checked, found = 0, [DIFFERENCES_SCHEMA.to_frame()]
+        n_checked, differences = 0, [DIFFERENCES_SCHEMA.to_frame()]
 
         def make(shard: Shard, stop: StopFlag) -> tuple[tuple[Shard, Tally] | None, list[Shard]]:
             left = deadline - time.perf_counter()
@@ -347,16 +330,16 @@ class Histograms(Storage):
                 return
             shard, tally = made
             differing = tallies.differences(*_read(shard), tally)
-            found.append(differing.select(pl.lit(str(shard.path)).alias("file"), pl.all()))
+            differences.append(differing.select(pl.lit(str(shard.path)).alias("file"), pl.all()))
             n_checked += shard.n_rows
             progress(n_checked)
 
         do_all(countable, jobs, make, compare)
-        differences = pl.concat(found).sort("file", maintain_order=True)
-        return Checked(n_checked, faults, differences)
+        in_order = pl.concat(differences).sort("file", maintain_order=True)
+        return Checked(n_checked, faults, in_order)
 
     def _is_countable(self, shard: Shard, faults: list[str]) -> bool:
-        """Check a shard by itself; return whether it can be compared when it is counted again."""
+        """Check a shard by itself; return whether it makes sense to count it again."""
         needed = {*shard.cells, *shard.baselines}
         needed |= {number for key in shard.claims for number in claim_of(key).cells}
         if not self.parameters.keys() >= needed:
@@ -365,13 +348,13 @@ class Histograms(Storage):
         try:
             table, sums = _read(shard)
             n = shard.stop - shard.start
-            found = list(tallies.contradictions(table, sums, lines, shard.baselines, n))
+            wrong = list(tallies.contradictions(table, sums, lines, shard.baselines, n))
         except (OSError, LookupError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
             faults.append(f"{shard.path}: not what histograms look like ({first_line(error)})")
             return False
-        faults += [f"{shard.path}: {fault}" for fault in found[:MOST_FAULTS]]
-        if len(found) > MOST_FAULTS:
-            faults.append(f"{shard.path}: and {len(found) - MOST_FAULTS:,} such faults more")
+        faults += [f"{shard.path}: {fault}" for fault in wrong[:MOST_FAULTS]]
+        if len(wrong) > MOST_FAULTS:
+            faults.append(f"{shard.path}: and {len(wrong) - MOST_FAULTS:,} such faults more")
         if lines["baseline"].to_list() != list(shard.baselines):
             faults.append(
                 f"{shard.path}: was counted with other baselines than the table of cells has"

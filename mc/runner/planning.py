@@ -1,4 +1,4 @@
-"""What a run will cost, said without writing anything."""
+"""`plan`: what a run will cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from mc import experiment as experiments
 from mc import store
 from mc.runner import costs
-from mc.runner.resume import start_of, state_of
+from mc.runner.resume import state_of
 from mc.runner.running import results_folder
 from mc.runner.simulation import n_threads
 from mc.runner.storage import n_rows
@@ -30,19 +30,17 @@ class Plan:
     n_rows, n_done : int
         Rows in all, and those of them that exist.
     n_shards : int
-        Files that will hold the rows, those that exist included.
+        Files that will hold the rows, including those that exist.
     n_bytes : int
-        Their size in the end with that of the tables, estimated.
+        Size of the folder in the end, estimated.
     n_bytes_there : int
         Size of the shards that exist.
     core_seconds : float
-        Time on one core for the rows that are missing, estimated.
+        Time on one core for the missing rows, estimated.
     table_seconds : float
-        Time for the tables, which are made by one core at the end, estimated.
-    jobs : int
-        Threads.
-    n_cores : int
-        Of the threads those that can run at once.
+        Time for the tables, which one core makes at the end, estimated.
+    jobs, n_cores : int
+        Threads, and how many of them can run at once.
     finished : bool
         Whether nothing is left to do.
     at_most : bool
@@ -67,12 +65,12 @@ class Plan:
 
     @property
     def most(self) -> str:
-        """What to say before numbers that may turn out smaller."""
+        """Words before numbers that may turn out smaller."""
         return "at most " if self.at_most else ""
 
     @property
     def n_missing(self) -> int:
-        """Rows that the run will make."""
+        """Rows that the run will simulate."""
         return self.n_rows - self.n_done
 
     @property
@@ -93,8 +91,8 @@ def plan(
 ) -> Plan:
     """Find out what `run` would do with the same arguments, and how long it would take.
 
-    A few replications of some cells are simulated for it; nothing is written. Times are about
-    right, not exact: see `mc.runner.costs`.
+    A few replications of some cells are simulated for it; nothing is written. Time and size are
+    estimates, within a factor of two or so: see `mc.runner.costs`.
 
     Parameters
     ----------
@@ -108,7 +106,7 @@ def plan(
     Raises
     ------
     ExperimentError, FolderError, TypeError, ValueError
-        As `run` would, except that a folder in use is no hindrance.
+        As `run`, except that the folder may be in use.
 
     Examples
     --------
@@ -122,12 +120,9 @@ def plan(
     jobs = n_threads(jobs)
     folder = results_folder(experiment, out)
     manifest = store.look(folder, any_version=force)
-    if manifest is None or force:
-        state = start_of(experiment)
-    else:
-        state = state_of(experiment, manifest, folder)
+    state = state_of(experiment, None if force else manifest, folder)
     experiment, storage, shards = state.experiment, state.storage, state.stock.shards
-    missing, estimate = {}, costs.Estimate()
+    missing, estimate, folder_bytes, pace = {}, costs.Estimate(), 0, 1.0
     if not state.finished:
         all_cells = [point.cell for point in experiment.points]
         missing = state.stock.missing({(0, experiment.replications): all_cells})
@@ -136,6 +131,8 @@ def plan(
             numbers = list(dict.fromkeys(n for ids in missing.values() for n in ids))
             sample = costs.take_sample(storage, numbers, experiment.replications)
         estimate = storage.estimate(missing, shards, sample)
+        folder_bytes = costs.FOLDER_BYTES + len(experiment.points) * costs.FOLDER_CELL_BYTES
+        pace = costs.pace()
     n_done = sum(shard.n_rows for shard in shards)
     n_bytes_there = sum(shard.n_bytes for shard in shards)
     return Plan(
@@ -146,10 +143,10 @@ def plan(
         n_rows=n_done + n_rows(missing),
         n_done=n_done,
         n_shards=len(shards) + estimate.n_shards,
-        n_bytes=n_bytes_there + round(estimate.n_bytes),
+        n_bytes=n_bytes_there + round(estimate.n_bytes) + folder_bytes,
         n_bytes_there=n_bytes_there,
-        core_seconds=estimate.core_seconds,
-        table_seconds=estimate.table_seconds,
+        core_seconds=estimate.core_ns * pace * 1e-9,
+        table_seconds=estimate.table_ns * pace * 1e-9,
         jobs=jobs,
         n_cores=min(jobs, n_threads(None)),
         finished=state.finished,

@@ -21,14 +21,14 @@ from mc.store import FolderError, Shard
 
 @dataclass(frozen=True)
 class Stock:
-    """The files in the folder of the shards.
+    """Which shards exist.
 
     Attributes
     ----------
     shards : list of Shard
-        Whole shards of this experiment, by their first replication; no row is in two.
+        Whole shards of the experiment, by their first replication; no row is in two.
     faults : dict of Path to str
-        All other files, and what is wrong with each.
+        All other files in the folder of the shards, and what is wrong with each.
     """
 
     shards: list[Shard]
@@ -44,7 +44,7 @@ class Stock:
         return ranges
 
     def missing(self, wanted: Ranges) -> dict[tuple[int, int], list[int]]:
-        """Find the ranges that are wanted and in no shard."""
+        """Find the wanted ranges that are in no shard."""
         gaps: dict[tuple[int, int], list[int]] = {}
         for (start, stop), numbers in wanted.items():
             for number in numbers:
@@ -57,22 +57,9 @@ class Stock:
 
 
 def take_stock(folder: Path, storage: Storage, n: int, known: Iterable[Shard] = ()) -> Stock:
-    """Read every shard of a folder, and find out which belong to an experiment.
+    """Read every shard of a folder, and sort out those of an experiment of n replications.
 
-    Parameters
-    ----------
-    folder : Path
-        The results folder.
-    storage : Storage
-        What the experiment keeps, its cells numbered as in the folder.
-    n : int
-        Its replications; there may be none beyond.
-    known : iterable of Shard
-        Shards that were read before: their files are not read again unless they have changed.
-
-    Returns
-    -------
-    Stock
+    Files of the shards that are `known` are read again only if they have changed since.
     """
     paths = store.shard_paths(folder)
     shards: list[Shard] = []
@@ -96,7 +83,7 @@ def take_stock(folder: Path, storage: Storage, n: int, known: Iterable[Shard] = 
         return None
 
     own: list[Shard] = []
-    # of two that begin together the longer one: it may hold all of the other
+    # of two that begin together the longer comes first: it may hold all of the other
     for shard in sorted(shards, key=lambda shard: (shard.start, -shard.stop, shard.path)):
         if fault := fault_of(shard):
             faults[shard.path] = f"{shard.path}: {fault}"
@@ -131,33 +118,16 @@ class State:
     finished: bool = False
 
 
-def start_of(experiment: Experiment) -> State:
-    """The state of an empty folder."""
-    return State(experiment, storage_of(experiment), Stock([], {}))
-
-
 def state_of(
     experiment: Experiment,
-    manifest: Mapping[str, Any],
+    manifest: Mapping[str, Any] | None,
     folder: Path,
     known: Iterable[Shard] = (),
 ) -> State:
-    """Find out how far a folder is with an experiment; refuse the folder of another.
+    """Determine how far a folder is with an experiment, as it was read.
 
-    Parameters
-    ----------
-    experiment : Experiment
-        As it was read.
-    manifest : mapping
-        Of the folder.
-    folder : Path
-        The results folder.
-    known : iterable of Shard
-        See `take_stock`.
-
-    Returns
-    -------
-    State
+    The manifest is None where the folder is empty, or is to be cleared; for `known` see
+    `take_stock`.
 
     Raises
     ------
@@ -165,6 +135,8 @@ def state_of(
         The folder holds the results of another experiment, or histograms of this one that lack
         what the tables need.
     """
+    if manifest is None:
+        return State(experiment, storage_of(experiment), Stock([], {}))
     experiment = continued(experiment, manifest, folder)
     storage = storage_of(experiment)
     stock = take_stock(folder, storage, experiment.replications, known)
@@ -189,9 +161,9 @@ def may_be_finished(experiment: Experiment, manifest: Mapping[str, Any]) -> bool
 
 
 def cell_names(points: Sequence[Point]) -> list[str]:
-    """A name of each cell by its number, which says what its rows depend on and what it is called.
+    """Name each cell, by number, after all that its rows depend on, and its scenario and policy.
 
-    The place on the grid is among the parameters.
+    Its place on the grid is among the parameters.
     """
     named = {
         point.cell: f"{point.parameters.identity} {point.scenario!r} {point.policy!r}"
@@ -201,9 +173,9 @@ def cell_names(points: Sequence[Point]) -> list[str]:
 
 
 def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> Experiment:
-    """Give the cells the numbers they have in the folder; refuse another experiment.
+    """Number the cells as in the folder; refuse another experiment.
 
-    Cells may be added (they are numbered after the others) and replications; nothing that rows
+    Cells may be added, which get the numbers after the others, and replications. Nothing that rows
     depend on may be changed or removed.
     """
     old = manifest["experiment"]
@@ -230,7 +202,7 @@ def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
 
 
 def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
-    """Say in what the folder may hold more replications than the experiment asks for now."""
+    """Name what makes the experiment ask for fewer replications than the folder may hold."""
     new, was = experiment.precision, old["precision"]
     if was is None:
         is_less = old["replications"] > experiment.stages[0]
@@ -257,7 +229,7 @@ def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
 
 
 def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Name the parameters, points and values that are in one experiment and not in the other."""
+    """Name the parameters, points and values that only one of two experiments has."""
 
     def flat(source: Mapping[str, Any]) -> set[str]:
         entries = {f"{name} = {value}" for name, value in source["fixed"].items()}

@@ -27,17 +27,17 @@ from mc.store import FolderError, Shard, first_line
 from mc.store.threads import StopFlag, do_all
 
 ROWS_AT_ONCE: Final = 300_000
-"""Rows that a thread counts at a time for the tables: a third of a gigabyte with all that is made
-of them."""
+"""Rows that a thread counts at a time for the tables: a third of a gigabyte with what comes of
+them."""
 
 DECIDING_ROWS: Final = 2_000_000
-"""Rows of the few columns that decide on the next stage, in memory together."""
+"""Rows in memory to decide on the next stage, of the few columns that this takes."""
 
 CELLS_PER_DRAW: Final = 32
-"""Rows of a sample that share a replication, and so the draws of its traffic."""
+"""Cells of a sample for which the traffic of a replication is drawn once."""
 
 DRAWS_AT_FIRST: Final = 16
-"""Draws of a sample's first batch; further batches are up to twice as large, as time allows."""
+"""Draws of a sample's first batch; each batch is at most twice as large as the one before."""
 
 DIFFERENCES_SCHEMA: Final = pl.Schema(
     {
@@ -53,7 +53,7 @@ DIFFERENCES_SCHEMA: Final = pl.Schema(
 
 @dataclass(frozen=True)
 class Rows(Storage):
-    """How rows are simulated, saved, read and checked."""
+    """Rows, see `Storage` for what each method does."""
 
     keep: ClassVar[str] = "rows"
 
@@ -72,7 +72,7 @@ class Rows(Storage):
         stop: StopFlag,
         progress: Callable[[int], None] = lambda n_rows: None,
     ) -> tuple[list[Content], list[Task]]:
-        """Simulate a task, see `Storage.simulate`."""
+        """Simulate a task."""
         indices, seed = self.draws.indices(*task.range), self.draws.seed
         done, rest = simulate_task(task, self.blocks(task.ids), indices, seed, stop, progress)
         return [
@@ -80,26 +80,29 @@ class Rows(Storage):
         ], rest
 
     def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
-        """What the rows that are missing cost, see `Storage.estimate`."""
+        """Estimate what the missing rows cost."""
         tasks, n = self.tasks(missing), n_rows(missing)
         n_cells = sum(len(task.ids) for task in tasks)
-        n_bytes = n * sample.row_bytes
-        n_bytes += len(tasks) * costs.SHARD_BYTES + n_cells * costs.SHARD_CELL_BYTES
-        seconds = n * (sample.row_seconds + costs.SAVE_ROW_NS * 1e-9)
-        seconds += n_cells * costs.BLOCK_CELL_SECONDS
         n_kept = n + sum(shard.n_rows for shard in shards)
-        table_seconds = n_kept * costs.TABLE_ROW_NS * 1e-9
-        table_seconds += self.cells.height * costs.TABLE_CELL_SECONDS
-        return Estimate(len(tasks), n_bytes, seconds, table_seconds)
+        return Estimate(
+            n_shards=len(tasks),
+            n_bytes=n * sample.row_bytes
+            + len(tasks) * costs.SHARD_BYTES
+            + n_cells * costs.SHARD_CELL_BYTES,
+            core_ns=n * (sample.row_ns + costs.SAVE_ROW_NS)
+            + n_cells * costs.BLOCK_CELL_NS
+            + len(tasks) * costs.SHARD_NS,
+            table_ns=n_kept * costs.TABLE_ROW_NS + self.cells.height * costs.TABLE_CELL_NS,
+        )
 
     def only(self, task: Task) -> Self:
-        """The parameters of the cells; their lines in the table are not needed to simulate."""
+        """The parameters of the cells; rows are simulated without the table of cells."""
         return replace(super().only(task), cells=self.cells.clear())
 
     # --- reading them back -------------------------------------------------------------------
 
     def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
-        """Cells with about `ROWS_AT_ONCE` rows, every cell with its baseline."""
+        """Divide the cells by `ROWS_AT_ONCE`, with every cell its baseline."""
         replications = dict.fromkeys(self.cells["cell"].to_list(), 0)
         for shard in shards:
             for number in shard.cells:
@@ -124,7 +127,7 @@ class Rows(Storage):
         return [tallies.count(stack) for stack in statistics.stacks(rows, self.lines(numbers))]
 
     def count_claims(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
-        """Count the claims scenario by scenario: that is less in memory at once."""
+        """Count claims, scenario by scenario: that takes less memory."""
         counted: dict[str, ClaimCounts] = {}
         for scenario in dict.fromkeys(claim.scenario for claim in self.claims.values()):
             chosen = {key: c for key, c in self.claims.items() if c.scenario == scenario}
@@ -137,7 +140,7 @@ class Rows(Storage):
     def histograms(
         self, shards: Sequence[Shard], numbers: Sequence[int], n: int, metrics: Sequence[str]
     ) -> Iterator[tuple[pl.DataFrame, dict[str, Histogram]]]:
-        """Histograms of the first n replications, see `Storage.histograms`."""
+        """Count some metrics of early replications."""
         wanted = {name: METRICS[name] for name in metrics}
         counters = [name for m in wanted.values() for name in (m.counter, m.per) if name]
         columns = ["cell", "replication", *dict.fromkeys(counters)]
@@ -168,11 +171,8 @@ class Rows(Storage):
         sample: random.Random | None,
         progress: Callable[[int], None],
     ) -> Checked:
-        """Compare rows with rows simulated again, see `Storage.check`.
-
-        At least `DRAWS_AT_FIRST` draws are compared, and none twice.
-        """
-        n_checked, found = 0, [DIFFERENCES_SCHEMA.to_frame()]
+        """Simulate rows again and compare: all, or a sample of `DRAWS_AT_FIRST` draws or more."""
+        n_checked, differences = 0, [DIFFERENCES_SCHEMA.to_frame()]
         faults: dict[str, None] = {}
 
         @lru_cache(maxsize=4)  # neighbouring tasks are of one shard
@@ -197,7 +197,9 @@ class Rows(Storage):
             if stored is None:
                 return
             for content in contents:
-                found.append(_differences(shard, _part(shard, stored, content.task), content.table))
+                part = _part(shard, stored, content.task)
+                if not part.equals(content.table):
+                    differences.append(_differences(shard, part, content.table))
                 n_checked += content.task.n_rows
             progress(n_checked)
 
@@ -211,11 +213,11 @@ class Rows(Storage):
                 n_done += len(batch)
                 passed = time.perf_counter() - started
                 size = min(2 * size, int(n_done / passed * (seconds - passed)))
-        differences = pl.concat(found).sort("cell", "replication", maintain_order=True)
-        return Checked(n_checked, list(faults), differences)
+        in_order = pl.concat(differences).sort("cell", "replication", maintain_order=True)
+        return Checked(n_checked, list(faults), in_order)
 
     def _read(self, shard: Shard) -> pl.DataFrame:
-        """Read the rows of a shard; refuse it if they are not those that it says it has."""
+        """Read the rows of a shard; refuse them if they are not those that its footer names."""
         seeds = ["seed"] if self.draws.generator == "lesson" else []
         try:
             rows = pl.read_parquet(io.BytesIO(shard.path.read_bytes()))
@@ -244,7 +246,7 @@ class Rows(Storage):
 def _random_draws(
     shards: Sequence[Shard], generator: random.Random
 ) -> Iterator[tuple[Shard, Task]]:
-    """Draw one replication of some cells of one shard, none twice, until all were drawn.
+    """Draw a replication of some cells of a shard, again and again, until each was drawn once.
 
     Each row has about the same chance.
     """
@@ -260,7 +262,7 @@ def _random_draws(
 
 
 def _shuffled(n: int, generator: random.Random) -> Iterator[int]:
-    """The numbers below n in random order, of which the first half takes no list of all."""
+    """The numbers below n in random order; no list of them is made before half are drawn."""
     seen: set[int] = set()
     while len(seen) < n // 2:
         number = generator.randrange(n)
@@ -273,7 +275,7 @@ def _shuffled(n: int, generator: random.Random) -> Iterator[int]:
 
 
 def _part(shard: Shard, rows: pl.DataFrame, task: Task) -> pl.DataFrame:
-    """The rows of a shard that a task has."""
+    """Those of the rows of a shard that a task asks for."""
     n = shard.stop - shard.start
     places = np.searchsorted(shard.cells, sorted(task.ids))
     replications = np.arange(task.start, task.stop) - shard.start
@@ -281,16 +283,16 @@ def _part(shard: Shard, rows: pl.DataFrame, task: Task) -> pl.DataFrame:
 
 
 def _differences(shard: Shard, stored: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
-    """The counters that are not the same in the same rows, column after column."""
-    found = [DIFFERENCES_SCHEMA.to_frame()]
-    made = made.select(stored.columns)
-    for name in made.columns[2:] if not stored.equals(made) else ():
-        wrong = stored[name].ne_missing(made[name])
-        columns = {"file": str(shard.path), "counter": name}
-        both = made.select("cell", "replication", stored=stored[name], recomputed=name)
-        found.append(
-            both.filter(wrong)
-            .with_columns(**{key: pl.lit(text) for key, text in columns.items()})
-            .select(DIFFERENCES_SCHEMA.names())
+    """The counters of the same rows that differ, one counter after another."""
+    frames = []
+    for name in stored.columns[2:]:
+        both = made.select(
+            pl.lit(str(shard.path)).alias("file"),
+            "cell",
+            "replication",
+            pl.lit(name).alias("counter"),
+            stored[name].alias("stored"),
+            pl.col(name).alias("recomputed"),
         )
-    return pl.concat(found)
+        frames.append(both.filter(stored[name].ne_missing(made[name])))
+    return pl.concat(frames)

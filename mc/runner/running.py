@@ -1,11 +1,11 @@
-"""From an experiment file to a results folder: stage by stage the missing rows, then the tables."""
+"""`run` and `merge`: simulate what a results folder lacks, stage by stage, then make its tables."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +17,7 @@ from mc.experiment.messages import cell_label
 from mc.model import COUNTERS, counters_of
 from mc.runner import dask
 from mc.runner.dask import Cluster
-from mc.runner.resume import (
-    Stock,
-    cell_names,
-    may_be_finished,
-    start_of,
-    state_of,
-    take_stock,
-)
+from mc.runner.resume import Stock, cell_names, may_be_finished, state_of, take_stock
 from mc.runner.shards import make_shards
 from mc.runner.simulation import ROW_COLUMNS, Task, n_threads, prepare
 from mc.runner.stages import precise_cells
@@ -35,14 +28,14 @@ from mc.store import FolderError, Results, Shard
 from mc.store.threads import do_all
 
 THREADS_PER_PROCESS: Final = 4
-"""On a cluster tasks are as many as if so many threads of it were a process."""
+"""On a cluster, so many threads count as one process when the work is cut into tasks."""
 
 TRIES_ON_A_CLUSTER: Final = 3
-"""Shards that overlap, because a worker was lost after it had saved a part of a task, are put aside
-together with rows that no other shard has; these are made again, by workers that live."""
+"""A worker may be lost after it has saved a part of a task. Its shard then overlaps that of the
+worker that took over; the shorter is put aside, and rows that only it had are simulated again."""
 
 N_NAMED: Final = 3
-"""A message names no more cells than this."""
+"""A message names at most so many cells."""
 
 
 def run(
@@ -61,34 +54,34 @@ def run(
 ) -> Results:
     """Run an experiment file, or finish a run of it that was stopped.
 
-    With ``keep = "histograms"`` in the file rows are counted and not kept: the tables are the same.
+    With ``keep = "histograms"`` in the file rows are counted and not kept; tables are the same.
 
     Parameters
     ----------
     file : path
         The experiment, see `mc.experiment`.
     out : path, optional
-        The results folder, or a URL of one in an object store, as fsspec knows it:
+        The results folder, or the URL of one in an object store that fsspec knows:
         ``s3://bucket/sweep``. Default ``results/<name of the file>``.
     replications, seed : int, optional
-        In place of the file's.
+        Used instead of the file's.
     jobs : int, optional
         Threads; default all cores. Results do not depend on it.
     overrides : mapping of str to str, optional
-        Parameters in place of the file's, as TOML values: ``{"rounds": "8000"}``.
+        Parameters used instead of the file's, as TOML values: ``{"rounds": "8000"}``.
     force : bool
         Start afresh in a folder that holds another experiment, or the same.
     shard : (int, int), optional
-        Do only the K-th of N parts of the work, 1 <= K <= N, beside processes that do the others;
-        with a precision, of the work of the current stage. Rows are written and no tables:
-        `merge` makes them, or a run without `shard`.
+        Do only the K-th of N parts of the work, 1 <= K <= N, while other processes do the others;
+        with a precision, of the work of the current stage. Only rows are written: `merge`, or a
+        run without `shard`, makes the tables.
     scheduler : str, optional
-        Address of a Dask scheduler, ``tcp://host:8786``: its workers make the rows, in place of
-        threads, and write them into the folder, which they must see under the same name.
+        Address of a Dask scheduler, ``tcp://host:8786``. Its workers simulate instead of threads
+        of this process, and write into the folder, which they must see under the same name.
     progress : callable
-        Told (rows that are there, rows in all) from time to time, from any thread.
+        Called with (rows that exist, rows in all) from time to time, from any thread.
     say : callable
-        Told what the user should know, a line each.
+        Called with each message for the user, a line without its end.
 
     Returns
     -------
@@ -98,18 +91,18 @@ def run(
     Raises
     ------
     ExperimentError
-        All faults of the file, and of what is given in place of it.
+        All faults of the file and of what is used instead of it.
     FolderError
         The folder holds something else, is in use, or cannot be written to; or it keeps
-        histograms, for which a claim or a baseline was not counted. Nothing was changed.
+        histograms in which a claim or a baseline was not counted. Nothing was changed.
     ClusterError
         Dask is not installed, no scheduler answers, or a worker has another version of this
         program or does not see the folder.
     TypeError, ValueError
-        `jobs` is no whole number, or below 1; `shard` is no part, or is given with `force`;
-        `scheduler` is given with `jobs` or `shard`.
+        `jobs` is no whole number, or below 1; `shard` is no part, or comes with `force`;
+        `scheduler` comes with `jobs` or `shard`.
     KeyboardInterrupt
-        After what was under way has been saved.
+        On Ctrl-C, after what was under way has been saved.
 
     Examples
     --------
@@ -135,12 +128,10 @@ def run(
             say(f"{folder} is finished: nothing to do (--force starts afresh)")
             return store.load(folder)
         known = state.stock.shards
-    with _engine(scheduler, say) as cluster, store.held(folder, say, shard) as token:
+    connection = nullcontext() if scheduler is None else dask.connected(scheduler, say)
+    with connection as cluster, store.held(folder, say, shard) as token:
         manifest = store.look(folder, any_version=force)  # nobody changes it any more
-        if manifest is None or force:
-            state = start_of(experiment)
-        else:
-            state = state_of(experiment, manifest, folder, known)
+        state = state_of(experiment, None if force else manifest, folder, known)
         job = Job(state.experiment, state.storage, folder, jobs, shard, progress, say)
         if cluster is not None:
             job = replace(job, cluster=cluster, jobs=cluster.n_threads, token=token)
@@ -151,15 +142,8 @@ def run(
     return store.load(folder)
 
 
-def _engine(
-    scheduler: str | None, say: Callable[[str], None]
-) -> AbstractContextManager[Cluster | None]:
-    """A cluster, or None: the threads of this process."""
-    return nullcontext() if scheduler is None else dask.connected(scheduler, say)
-
-
 def results_folder(experiment: Experiment, out: str | Path | None) -> Path:
-    """Where the results go, if nothing else is wished."""
+    """The folder that was asked for, or ``results/<name of the file>``."""
     return store.path_of(out) if out is not None else Path("results") / experiment.name
 
 
@@ -180,7 +164,7 @@ def merge(
     overrides: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda message: None,
 ) -> Results:
-    """Make the tables of a run whose rows are all there, and simulate nothing.
+    """Make the tables of a run whose rows all exist; simulate nothing.
 
     Parameters
     ----------
@@ -197,7 +181,7 @@ def merge(
     ExperimentError
         As for `run`.
     FolderError
-        As for `run`; or rows are missing: it says which. Nothing was changed.
+        As for `run`; or rows are missing, and the message says which. Nothing was changed.
 
     Examples
     --------
@@ -224,17 +208,17 @@ def merge(
             raise FolderError(f"{folder}: no results here, there is nothing to merge")
         state = state_of(experiment, manifest, folder, state.stock.shards)
         job = Job(state.experiment, state.storage, folder, jobs=0, say=say)
-        grow(replace(job, say=lambda message: None), state.stock)  # refuses before any change
+        _grow(replace(job, say=lambda message: None), state.stock)  # refuses before any change
         _run_in(job, state.stock)
     return store.load(folder)
 
 
-# --- one run ------------------------------------------------------------------------------------
+# --- one run -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a run is to do, and whom it tells.
+    """What a run is to do, and whom it keeps informed.
 
     Attributes
     ----------
@@ -282,9 +266,9 @@ class Job:
 
 
 def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
-    """Make what is missing in a folder that no other run can enter.
+    """Simulate what is missing and make the tables, in a folder that no other run can enter.
 
-    The manifest comes first: from there on the folder is known as this experiment's, and the same
+    The manifest comes first: from then on the folder is known as this experiment's, and the same
     command can go on wherever it is killed.
     """
     started = time.time()
@@ -301,7 +285,7 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
         hashes["cells"] = store.write_table(folder, "cells", cells)
 
     _put_aside(job, stock.faults)
-    grown = grow(job, Stock(stock.shards, {}), write_cells)
+    grown = _grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = grown[0], _without_rows_beyond(job, *grown)
     tables = make_tables(experiment, job.storage, stops, stock.shards, job.jobs or None)
@@ -320,16 +304,16 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
 
 
 def _run_part(job: Job, stock: Stock, manifest: Mapping[str, Any] | None) -> None:
-    """Make one part of what is missing, beside processes that make the others.
+    """Simulate one part of what is missing, while other processes simulate the others.
 
-    All write the same manifest, if it does not exist yet. What is damaged is left where it is: its
-    rows count as missing.
+    All write the same manifest, if it does not exist yet. Damaged files are left where they are;
+    their rows count as missing.
     """
     experiment, folder = job.experiment, job.folder
     if manifest is None or manifest["complete"] or manifest["experiment"] != experiment.source:
         store.write_manifest(folder, _new_manifest(experiment))
     store.make_ready(folder, experiment.keep, alone=False)
-    if grow(job, stock) is not None:
+    if _grow(job, stock) is not None:
         job.say(f"{folder}: all rows are there: retrystorm merge makes the tables")
 
 
@@ -351,9 +335,9 @@ def _new_manifest(experiment: Experiment) -> dict[str, Any]:
 
 
 def _without_rows_beyond(job: Job, stops: Mapping[int, Stop], stock: Stock) -> Stock:
-    """Put aside what exists beyond the stop of a cell.
+    """Put aside shards that reach beyond the stop of one of their cells.
 
-    An earlier run may have needed more, where its cells were grouped otherwise.
+    An earlier run may have needed more replications, when its cells were grouped otherwise.
     """
     beyond = {
         shard.path: f"{shard.path}: holds more replications than are asked for"
@@ -371,7 +355,7 @@ def _without_rows_beyond(job: Job, stops: Mapping[int, Stop], stock: Stock) -> S
 
 
 def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
-    """Move files that are no shards of this run, or double, out of the folder of the shards."""
+    """Move files that are no shards of this run, or overlap, out of the folder of the shards."""
     for path, fault in faults.items():
         aside = store.put_aside(job.folder, path)
         job.say(f"{fault}; put aside in {aside}, its rows are made anew")
@@ -380,29 +364,15 @@ def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
 # --- stages --------------------------------------------------------------------------------------
 
 
-def grow(
+def _grow(
     job: Job, stock: Stock, write_cells: Callable[[dict[int, Stop]], None] = lambda stops: None
 ) -> tuple[dict[int, Stop], Stock] | None:
-    """Make what is missing of each stage, until every cell has stopped.
-
-    Parameters
-    ----------
-    job : Job
-        What to do.
-    stock : Stock
-        Which shards exist.
-    write_cells : callable
-        Called after each stage of a precision with the cells that have stopped so far.
+    """Simulate what is missing of each stage, until every cell has stopped.
 
     Returns
     -------
     tuple of (dict of int to Stop, Stock) or None
-        Where each cell has stopped, and the shards that exist now. None after a part of a stage.
-
-    Raises
-    ------
-    FolderError
-        Rows are missing and nothing may be simulated, or rows have gone.
+        Where each cell has stopped, and the shards that exist now; None after a part of a stage.
     """
     experiment = job.experiment
     stops: dict[int, Stop] = {}
@@ -442,7 +412,7 @@ def _stop(experiment: Experiment, n: int, precise: bool) -> Stop:
 
 
 def _what_stopped(experiment: Experiment, n: int, stops: dict[int, Stop]) -> str:
-    """Tell how far the cells are after a stage."""
+    """A message on how far the cells are after a stage."""
     n_cells = len(experiment.points)
     short = [number for number, stop in stops.items() if stop.by == experiments.MAX]
     if not short:
@@ -455,7 +425,7 @@ def _what_stopped(experiment: Experiment, n: int, stops: dict[int, Stop]) -> str
 
 
 def _named(experiment: Experiment, numbers: Collection[int]) -> str:
-    """Name some cells, or the first of many."""
+    """The names of some cells, or of the first of many."""
     wanted = set(numbers)
     chosen = [point for point in experiment.points if point.cell in wanted]
     names = [cell_label(point.scenario, point.policy, point.at) for point in chosen[:N_NAMED]]
@@ -464,30 +434,10 @@ def _named(experiment: Experiment, numbers: Collection[int]) -> str:
 
 
 def _fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> Stock:
-    """Make what is missing of some ranges, and take stock again.
+    """Simulate what is missing of some ranges; return the stock with the new shards.
 
-    Parameters
-    ----------
-    job : Job
-        What to do.
-    stock : Stock
-        Which shards exist.
-    wanted : Ranges
-        Which rows are to exist.
-    n_done : int
-        Rows beside them that exist, for the progress.
-    begun : bool
-        Whether to say how much an earlier run has done.
-
-    Returns
-    -------
-    Stock
-        With the new shards.
-
-    Raises
-    ------
-    FolderError
-        Rows are missing, and none may be made: the job has no threads.
+    `n_done` rows exist beside these ranges, for the progress; `begun` says whether an earlier run
+    has left rows, which is worth a message. A job without threads must have nothing to simulate.
     """
     missing = stock.missing(wanted)
     n_all, n_missing = n_rows(wanted), n_rows(missing)
@@ -525,10 +475,10 @@ def _fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> S
 
 
 def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int) -> None:
-    """Make what is missing of every N-th task of a stage.
+    """Simulate what is missing of every N-th task of a stage.
 
-    The list of tasks depends on the experiment alone, so all parts see the same, whenever they
-    look; what others have made in the meantime changes nothing.
+    The list of tasks depends on the experiment alone, so all parts see the same list, whatever the
+    others have saved in the meantime.
     """
     assert job.part is not None
     k, n_parts = job.part
@@ -550,7 +500,7 @@ def _do_part(job: Job, stock: Stock, numbers: Sequence[int], before: int, n: int
 
 
 def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
-    """Do tasks and write each as a shard, or several."""
+    """Do tasks, on threads or on the cluster, and write each as a shard."""
     total = n_done + sum(task.n_rows for task in tasks)
     lock = threading.Lock()
 

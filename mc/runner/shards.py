@@ -1,6 +1,6 @@
 """From a task to its shards: what threads of this process and workers of a cluster do alike.
 
-Whether rows or histograms are kept is asked here, once; see `Storage`.
+Here, and nowhere else, it is decided whether rows or histograms are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mc.store.threads import StopFlag
 
 
 def storage_of(experiment: Experiment) -> Storage:
-    """What an experiment keeps of its replications."""
+    """The storage that an experiment asks for."""
     parameters = {point.cell: point.parameters for point in experiment.points}
     cells = experiments.cell_table(experiment)
     return storage_from(experiment.source, parameters, cells, experiment.claims)
@@ -34,7 +34,7 @@ def storage_from(
     cells: pl.DataFrame,
     claims: Iterable[Claim] = (),
 ) -> Storage:
-    """The same from the `source` of an experiment, its cells and the table of them."""
+    """The same, from the `source` of an experiment, its cells and the table of cells."""
     kind = Rows if source["keep"] == Rows.keep else Histograms
     by_key = {claim_key(claim): claim for claim in claims}
     counters = counters_of(parameters.values())
@@ -49,18 +49,9 @@ def make_shards(
     progress: Callable[[int], None] = lambda n_rows: None,
     may_write: Callable[[], bool] = lambda: True,
 ) -> tuple[int, list[Task]]:
-    """Simulate a task and write what was done of it.
+    """Simulate a task and write what was done of it; parameters as for `Storage.simulate`.
 
-    Parameters
-    ----------
-    folder : Path
-        The results folder.
-    storage, task
-        What is made.
-    stop, progress
-        See `Storage.simulate`.
-    may_write : callable
-        Asked before anything is written; if it says no, nothing was done.
+    Nothing is written if `may_write` says no, asked before: then nothing was done.
 
     Returns
     -------

@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CELLS_PER_BLOCK: Final = 256
-"""Beyond this a replication's draws are shared by enough cells."""
+"""More cells would hardly make the draws of a replication, which they share, cheaper for each."""
 
 TABLE_BYTES: Final = 2**26
 """Most memory for the tables of one block."""
 
 ROWS_PER_TASK: Final = 2**17
-"""What a thread takes on at a time, and a shard holds: 16 MB of counters."""
+"""What a thread simulates at a time, and a shard holds: 16 MB of counters."""
 
 MIN_TASKS: Final = 32
-"""Into how many tasks a small run is cut, so that all threads have work until its end."""
+"""A small run is cut into so many tasks, so that all threads have work until its end."""
 
 MAX_TASKS: Final = 800
-"""Tasks, and so shards, of a large run grow rather than that there are more; about, see `cut`."""
+"""A large run has about so many tasks, and so shards, see `cut`: instead of more, larger ones."""
 
 SAVE_SECONDS: Final = 120.0
-"""A task that takes longer is saved in parts: no more than this is lost by a kill."""
+"""A task that takes longer is saved in parts: a kill loses no more than this."""
 
 BLOCK_SECONDS: Final = 0.25
-"""How long a call of the kernel is meant to take: a run can be stopped between two of them."""
+"""About how long a call of the kernel takes: a run can be stopped between two of them."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Which random numbers: with its cell and replication, all that a row depends on.
+    """Which random numbers: a row depends on these, its cell and its replication alone.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Draws:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> Draws:
-        """Read them off an experiment's `source`, which stands in the manifest, too."""
+        """Those of an experiment, by its `source`, which is in the manifest, too."""
         seeds = source["seeds"]
         return cls(source["generator"], int(source["seed"]), None if seeds is None else (*seeds,))
 
@@ -125,7 +125,7 @@ class Block:
 
     @cached_property
     def tables(self) -> CellTables:
-        """What the kernel reads of them, made on first need."""
+        """What the kernel reads of them, made when first needed."""
         return model.tables(self.cells, self.generator)
 
 
@@ -225,11 +225,11 @@ class Task:
 
 
 def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Task]:
-    """Cut tasks of one block each into tasks of about one size.
+    """Cut or join tasks of one block each into tasks of about the same size.
 
-    Large ones are cut by replication, neighbours that are small are packed together. The new tasks
-    go round over the blocks: what is done when a run is killed halfway is about the same range of
-    replications of every cell.
+    Large ones are cut by replication, small neighbours are joined. They are done by their first
+    replication, whatever their block: a run that is killed halfway has about the same replications
+    of every cell.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def cut(parts: Sequence[Task], most_rows: int = 0, n_parts: int = 1) -> list[Tas
     most_rows : int
         Rows that the run may have in all, if these are only some of them.
     n_parts : int
-        How many processes share the tasks.
+        Processes that share the tasks.
 
     Returns
     -------
@@ -280,14 +280,10 @@ def simulate_task(
         C cells and R replications.
     blocks : sequence of Block
         Its cells, in this order.
-    indices : ndarray of int64, shape (R,)
-        What the kernel reads for each replication, see `Draws.indices`.
-    seed : int
-        The experiment's seed.
-    stop : StopFlag
-        Looked at between two calls of the kernel.
-    progress : callable
-        Called with the number of new rows after each call of the kernel.
+    indices, seed
+        For all R replications, see `simulate_block`.
+    stop, progress
+        Looked at, and called with the number of new rows, after each call of the kernel.
 
     Returns
     -------
@@ -330,10 +326,8 @@ def _simulate_range(
 ) -> NDArray[np.int64]:
     """Simulate a block in calls of about `BLOCK_SECONDS`, so that a run can be stopped.
 
-    Returns
-    -------
-    ndarray of int64, shape (at most R, C, counters)
-        Fewer than the R replications of `indices` if stopped, or after the deadline.
+    Returns the counters of the R replications of `indices`, or of the first of them if it was
+    stopped, or after the deadline; shape (R or fewer, C, block.n_counters).
     """
     block = replace(block)  # a copy, whose tables do not outlive this call
     parts = [np.empty((0, len(block.ids), block.n_counters), np.int64)]
@@ -354,7 +348,7 @@ def _simulate_range(
 
 
 def n_threads(jobs: int | None) -> int:
-    """Check how many threads are asked for; without a wish, the cores that this process may use."""
+    """How many threads to use: as many as asked for, or the cores that this process may use."""
     if jobs is not None:
         if _whole("jobs", jobs) < 1:
             raise ValueError(f"jobs must be >= 1, got {jobs}")
@@ -429,8 +423,8 @@ def simulate(
 
     def make(task: Task, stop: StopFlag) -> tuple[None, list[Task]]:
         blocks = plan_blocks({i: cells[i] for i in task.ids}, generator, columns)
-        given = indices[task.start : task.stop]
-        done, rest = simulate_task(task, blocks, given, int(seed), stop)
+        some = indices[task.start : task.stop]
+        done, rest = simulate_task(task, blocks, some, int(seed), stop)
         for part, counters in done:
             rows[:, part.ids, part.start : part.stop] = counters.transpose(2, 1, 0)
         return None, rest
@@ -469,7 +463,7 @@ def chosen_indices(
     generator: Generator,
     seeds: Sequence[int] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Names of the replications, and what the kernel is given for each; all checked."""
+    """Check replications and seeds; return the numbers, and what the kernel reads for each."""
     if seeds is not None and (generator == "philox" or replications is not None):
         raise ValueError('seeds go with generator = "lesson", and without replications')
     lowest, highest = SEEDS[generator]
@@ -521,22 +515,11 @@ def frame(
     names: Sequence[str],
     seeds: NDArray[np.int64] | None = None,
 ) -> pl.DataFrame:
-    """Rows as a polars frame in the schema of the results folder.
+    """N rows as a polars frame with `ROW_COLUMNS`.
 
-    Parameters
-    ----------
-    cells, replications : ndarray of int64, shape (N,)
-        The two keys of each row.
-    counters : ndarray of int64, shape (counters, N)
-        In the kernel's order; `kernel.UNDEFINED` becomes NULL.
-    names : sequence of str
-        The counters that are columns: those that exist in one of the cells, or more.
-    seeds : ndarray of int64, shape (N,), optional
-        A third column for the lesson's generator.
-
-    Returns
-    -------
-    polars.DataFrame, height N
+    Their keys are `cells` and `replications`, of shape (N,). `counters` are in the kernel's order,
+    of shape (counters, N); `kernel.UNDEFINED` becomes NULL. Those in `names` are columns: they
+    exist in one of the cells, or more. `seeds` are there with the lesson's generator.
     """
     columns = {"cell": pl.Series(cells.astype(np.int32)), "replication": pl.Series(replications)}
     if seeds is not None:
@@ -553,24 +536,7 @@ def frame(
 def rows_of(
     task: Task, counters: NDArray[np.int64], names: Sequence[str], draws: Draws
 ) -> pl.DataFrame:
-    """Rows of a task, sorted by (cell, replication).
-
-    Parameters
-    ----------
-    task : Task
-        C cells and R replications.
-    counters : ndarray of int64, shape (R, C, counters)
-        What the kernel counted.
-    names : sequence of str
-        The counters that are columns.
-    draws : Draws
-        Which random numbers.
-
-    Returns
-    -------
-    polars.DataFrame, height C * R
-        See `frame`; with the lesson's generator the seeds are a column.
-    """
+    """Rows of a task, sorted by (cell, replication); counters of shape (R, C, counters)."""
     order = np.argsort(task.ids)
     is_lesson = draws.generator == "lesson"
     return frame(

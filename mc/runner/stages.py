@@ -1,11 +1,11 @@
 """[precision]: which cells have enough replications.
 
-Replications grow in stages; after each stage every group of cells is looked at. What is looked at
-are all rows of its cells up to the end of the stage and no others, so the answer depends on the
-experiment alone: not on threads, machines or interruptions.
+Replications grow in stages. After each stage every group of cells is judged by all rows of its
+cells up to the end of the stage, and no others, so the answer depends on the experiment alone: not
+on threads, machines or interruptions.
 
-Few looks, each at twice the replications of the one before, leave the intervals their coverage; a
-look at every replication would not: it ends where the spread is small by luck.
+Few stages, each with twice the replications of the one before, leave the intervals their coverage.
+A judgement after every replication would not: it would stop where the spread is small by luck.
 """
 
 from __future__ import annotations
@@ -34,26 +34,7 @@ def precise_cells(
     n: int,
     precision: Precision,
 ) -> set[int]:
-    """Find the cells whose first n replications are enough.
-
-    Parameters
-    ----------
-    storage : Storage
-        What the shards hold.
-    shards : sequence of Shard
-        All replications of the cells up to the n-th.
-    numbers : sequence of int
-        The cells.
-    n : int
-        Replications after a stage.
-    precision : Precision
-        What is asked for.
-
-    Returns
-    -------
-    set of int
-        See `are_precise`.
-    """
+    """Find those of some cells whose first n replications are enough, see `are_precise`."""
     precise: set[int] = set()
     for lines, counted in storage.histograms(shards, numbers, n, precision.metrics):
         precise |= are_precise(counted, lines, precision)
@@ -63,7 +44,7 @@ def precise_cells(
 def are_precise(
     counted: Mapping[str, Histogram], cells: pl.DataFrame, precision: Precision
 ) -> set[int]:
-    """Find the cells in which every metric is known as precisely as asked.
+    """Find the cells in which every metric is known as precisely as is asked.
 
     Parameters
     ----------
@@ -93,15 +74,15 @@ def are_precise(
 
 def _is_known(counted: Histogram, precision: Precision, least: int) -> NDArray[np.bool_]:
     """Whether one metric is known in each cell; `least` is its number without retries."""
-    found = moments(counted)
-    n = found.n
+    of_metric = moments(counted)
+    n = of_metric.n
     n_others = n - counted.sums(np.where(counted.values == least, counted.counts, 0))
     # where a small spread may only say that what is rare has not been seen yet
-    given = intervals.mean_has_interval(n, n_others, found.skewness)
-    mcse = np.sqrt(found.variance / np.maximum(n, 1))
+    has_interval = intervals.mean_has_interval(n, n_others, of_metric.skewness)
+    mcse = np.sqrt(of_metric.variance / np.maximum(n, 1))
     half_width = intervals.t_half_width(n, mcse, precision.confidence)
-    tolerance = np.array([precision.tolerance(mean) for mean in found.mean.tolist()])
+    tolerance = np.array([precision.tolerance(mean) for mean in of_metric.mean.tolist()])
     with np.errstate(invalid="ignore"):
         narrow = half_width <= tolerance
-    is_known: NDArray[np.bool_] = (n == 0) | (given & narrow)
+    is_known: NDArray[np.bool_] = (n == 0) | (has_interval & narrow)
     return is_known

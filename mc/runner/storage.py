@@ -1,4 +1,4 @@
-"""What a run keeps of its replications: one interface, with rows or histograms behind it."""
+"""What a run keeps of its replications: one interface, and behind it rows or histograms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def n_rows(ranges: Ranges) -> int:
 
 @dataclass(frozen=True)
 class Content:
-    """What a shard holds of a task.
+    """What a shard holds.
 
     Attributes
     ----------
@@ -50,15 +50,34 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """What it has shown to simulate again what shards hold.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows that were simulated again.
+    faults : list of str
+        What is wrong with shards, a line each.
+    differences : polars.DataFrame
+        See `mc.runner.Verification`.
+    """
+
+    n_rows: int
+    faults: list[str]
+    differences: pl.DataFrame
+
+
+@dataclass(frozen=True)
 class Storage(ABC):
-    """What has to be known of an experiment to simulate, save, read and check its cells.
+    """How the replications of an experiment are simulated, saved, read, checked and estimated.
 
     Attributes
     ----------
     draws : Draws
         Which random numbers.
     parameters : mapping of int to Cell
-        Of each cell, numbered as in the folder.
+        The cells, numbered as in the folder.
     cells : polars.DataFrame
         The table of cells, sorted by `cell`.
     claims : mapping of str to Claim
@@ -66,7 +85,7 @@ class Storage(ABC):
     counters : tuple of str
         Those that exist in one cell of the experiment, or more.
     keep : str
-        The word for what is kept in an experiment file.
+        What an experiment file calls it: "rows" or "histograms".
     """
 
     draws: Draws
@@ -79,7 +98,7 @@ class Storage(ABC):
 
     @property
     def draws_name(self) -> str:
-        """What the footers of its shards say of draws and content, see `store.draws_name`."""
+        """What the footers of its shards say of draws and content."""
         draws = self.draws
         return store.draws_name(draws.generator, draws.seed, draws.seeds, self.keep)
 
@@ -91,7 +110,7 @@ class Storage(ABC):
         ]
 
     def blocks(self, numbers: Iterable[int]) -> list[Block]:
-        """Group cells for the kernel."""
+        """Group some cells for the kernel."""
         cells = {n: self.parameters[n] for n in numbers}
         return plan_blocks(cells, self.draws.generator, self.counters)
 
@@ -100,18 +119,18 @@ class Storage(ABC):
         return self.cells.filter(pl.col("cell").is_in(list(numbers)))
 
     def needed(self, ids: Iterable[int]) -> set[int]:
-        """All cells that must be simulated to save some."""
+        """All cells that have to be simulated to save some."""
         return set(ids)
 
     def only(self, task: Task) -> Self:
-        """The part that a task needs: it is sent to a worker with each task."""
+        """The part that a task needs, which a worker is sent with it."""
         numbers = self.needed(task.ids)
         claims = {key: claim for key, claim in self.claims.items() if claim.cells[0] in task.ids}
         parameters = {number: self.parameters[number] for number in numbers}
         return replace(self, parameters=parameters, cells=self.lines(numbers), claims=claims)
 
     def write(self, folder: Path, content: Content) -> None:
-        """Save what was made of a task as a shard."""
+        """Save a shard."""
         numbers = sorted(content.task.ids)
         identities = [self.parameters[number].identity for number in numbers]
         store.write_shard(
@@ -128,7 +147,10 @@ class Storage(ABC):
 
     @abstractmethod
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
-        """Cut ranges into tasks, by the experiment and the ranges alone; see `simulation.cut`."""
+        """Cut ranges into tasks; parameters as for `simulation.cut`.
+
+        They depend on the experiment and the ranges alone.
+        """
 
     @abstractmethod
     def simulate(
@@ -158,35 +180,21 @@ class Storage(ABC):
 
     @abstractmethod
     def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
-        """What it costs to make what is missing, and the tables of all.
-
-        Parameters
-        ----------
-        missing : Ranges
-            What is still to be simulated.
-        shards : sequence of Shard
-            What exists.
-        sample : Sample
-            Of the cells that are missing, see `costs.take_sample`.
-
-        Returns
-        -------
-        Estimate
-        """
+        """Estimate what it costs to make the missing shards, and the tables of all."""
 
     # --- reading them back -------------------------------------------------------------------
 
     def lacking(self, shards: Iterable[Shard]) -> list[str]:
-        """Name what the tables need and shards do not hold, though no replication is missing."""
+        """Name what the tables need and the shards lack, though no replication is missing."""
         return []
 
     @abstractmethod
     def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
-        """All cells, in chunks whose tallies are in memory together."""
+        """Divide all cells into chunks whose tallies may be in memory together."""
 
     @abstractmethod
     def tallies(self, shards: Sequence[Shard], numbers: Sequence[int]) -> list[Tally]:
-        """Count some cells in all shards, claims aside; each cell is in one tally."""
+        """Count some cells in all shards, without claims; each cell is in one tally."""
 
     @abstractmethod
     def count_claims(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
@@ -196,12 +204,13 @@ class Storage(ABC):
     def histograms(
         self, shards: Sequence[Shard], numbers: Sequence[int], n: int, metrics: Sequence[str]
     ) -> Iterator[tuple[pl.DataFrame, dict[str, Histogram]]]:
-        """Histograms of some metrics in the first n replications of some cells.
+        """Count some metrics in the first n replications of some cells.
 
         Yields
         ------
         lines, histograms : polars.DataFrame, dict of str to Histogram
-            Lines of K cells in the table of cells, and for each metric the histogram in these.
+            The lines of K of the cells in the table of cells; the histogram of each metric in
+            these.
         """
 
     @abstractmethod
@@ -213,20 +222,20 @@ class Storage(ABC):
         sample: random.Random | None,
         progress: Callable[[int], None],
     ) -> Checked:
-        """Compare what shards hold with the same simulated again.
+        """Simulate again what shards hold, and compare.
 
         Parameters
         ----------
         shards : sequence of Shard
-            Whole ones; all of their cells are known.
+            Whole ones, with cells that are known.
         jobs : int
             Threads.
         seconds : float
             How long to go on with a sample.
         sample : random.Random, optional
-            Draws the sample; without it everything is simulated again.
+            Draws the sample; without it everything is compared.
         progress : callable
-            Called with the number of rows that were simulated so far.
+            Called with the number of rows so far.
 
         Returns
         -------
@@ -234,25 +243,6 @@ class Storage(ABC):
         """
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What a comparison with the same simulated again has shown.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows that were simulated again.
-    faults : list of str
-        What is wrong with shards, a line each.
-    differences : polars.DataFrame
-        What differs, see `mc.runner.Verification`.
-    """
-
-    n_rows: int
-    faults: list[str]
-    differences: pl.DataFrame
-
-
 def task_of(shard: Shard) -> Task:
-    """All that a shard holds."""
+    """The task of which a shard holds the results."""
     return Task(shard.cells, shard.start, shard.stop)

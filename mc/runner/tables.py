@@ -20,10 +20,10 @@ from mc.store import Shard
 from mc.store.threads import on_threads
 
 CHUNKS_AT_ONCE: Final = 2
-"""Threads that make tables: more would gain little, and each needs its memory."""
+"""Threads that make tables: more would gain little, and each needs memory."""
 
 MOST_LESSON_SEEDS: Final = 10_000
-"""The lesson's streams are short: of more replications too many would share draws."""
+"""The lesson's streams are short: too many of more replications would share draws."""
 
 
 def make_tables(
@@ -37,10 +37,8 @@ def make_tables(
 
     Parameters
     ----------
-    experiment : Experiment
-        Its cells numbered as in the folder.
-    storage : Storage
-        What its shards hold.
+    experiment, storage
+        With cells numbered as in the folder.
     stops : mapping of int to Stop
         Where each cell has stopped.
     shards : sequence of Shard
@@ -77,7 +75,7 @@ def make_tables(
 def _as_the_lesson_draws(
     experiment: Experiment, stops: Mapping[int, Stop], cells: pl.DataFrame, jobs: int | None
 ) -> dict[int, ClaimCounts]:
-    """Count claims with the lesson's generator, if that is asked for.
+    """Count claims with the lesson's generator, if the experiment asks for it.
 
     Claims about cells that this generator cannot simulate are left out.
     """

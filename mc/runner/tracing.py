@@ -1,4 +1,4 @@
-"""Replications round by round: what `simulate` adds up."""
+"""`trace`: replications round by round, which `simulate` adds up."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def trace(
     generator: Generator = "philox",
     seeds: Sequence[int] | None = None,
 ) -> pl.DataFrame:
-    """Simulate cells and give what happens round by round.
+    """Simulate cells and return what happens round by round.
 
     Parameters
     ----------
@@ -153,21 +153,9 @@ def trace(
 def trace_points(
     experiment: Experiment, points: Sequence[Point], replications: Sequence[int]
 ) -> pl.DataFrame:
-    """Give the rounds of some cells of an experiment, drawn as a run of it draws them.
+    """Simulate some cells of an experiment round by round, with the draws of a run of it.
 
-    Parameters
-    ----------
-    experiment : Experiment
-        As `mc.experiment.read` gives it.
-    points : sequence of Point
-        Some of its cells, see `choose`.
-    replications : sequence of int
-        Indices, each >= 0.
-
-    Returns
-    -------
-    polars.DataFrame
-        As `trace` gives it; `cell` is the number of the cell in the experiment.
+    Returns what `trace` returns, where `cell` is the number of the cell in the experiment.
     """
     names = np.array(replications, np.int64)
     indices = Draws.of(experiment.source).indices(0, int(names.max()) + 1)[names]
@@ -181,12 +169,12 @@ def choose(
     policy: str | None = None,
     at: Mapping[str, str] | None = None,
 ) -> list[Point]:
-    """Find the cells of an experiment that have a scenario, a policy and values on other axes.
+    """Choose the cells of an experiment that have a scenario, a policy and values on other axes.
 
     Parameters
     ----------
     experiment : Experiment
-        As `mc.experiment.read` gives it.
+        As `mc.experiment.read` returns it.
     scenario, policy : str, optional
         Names.
     at : mapping of str to str, optional
@@ -200,7 +188,7 @@ def choose(
     Raises
     ------
     ExperimentError
-        No cell is like that: what there is, is said.
+        There is no such cell; the message names what there is.
     """
     points = list(experiment.points)
     for name, wanted in {"scenario": scenario, "policy": policy, **(at or {})}.items():
@@ -210,9 +198,9 @@ def choose(
         points = [point for point in points if _same(options[point.cell], wanted)]
         if not points:
             known = [text for text in dict.fromkeys(options.values()) if text is not None]
-            place = f"--{name}" if name in ("scenario", "policy") else f"--at: {name}"
+            option = f"--{name}" if name in ("scenario", "policy") else f"--at: {name}"
             what = f"{quote(wanted)} does not exist" if known else "is no axis"
-            raise ExperimentError([f"{experiment.path}: {place} {what}{hint(wanted, known)}"])
+            raise ExperimentError([f"{experiment.path}: {option} {what}{hint(wanted, known)}"])
     return points
 
 
@@ -240,7 +228,7 @@ def _frame(
     seed: int,
     generator: Generator,
 ) -> pl.DataFrame:
-    """Rounds as a frame, cell after cell."""
+    """Simulate cells one after another, and join their rounds."""
     frames = []
     for number, cell in cells.items():
         rounds = rounds_of(cell, indices, seed, generator)

@@ -1,4 +1,4 @@
-"""Whether a results folder is what it says: every hash, and rows simulated again.
+"""`verify`: whether a results folder is what it says, by every hash, and rows simulated again.
 
 Nothing but the folder is needed: the table of cells has the parameters, the manifest the seed.
 """
@@ -23,7 +23,7 @@ from mc.runner.simulation import n_threads
 from mc.store import FolderError, Results, Shard
 
 SAMPLE_SECONDS: Final = 3.0
-"""How long rows are simulated again where not all of them are asked for."""
+"""How long a sample of rows is simulated again."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def verify(
     """
     results = store.load(folder)
     faults, n_files = _check_tables(results)
-    cells, table = _cells(results, faults)
+    cells, table = _read_cells(results, faults)
     shards = _check_shards(results, faults)
     whole = [shard for shard in shards if cells.keys() >= set(shard.cells)]
     total = sum(shard.n_rows for shard in whole)
@@ -158,16 +158,8 @@ def _check_tables(results: Results) -> tuple[list[str], int]:
     return faults, 1 - len(faults)
 
 
-def _cells(results: Results, faults: list[str]) -> tuple[dict[int, Cell], pl.DataFrame]:
-    """Read the cells off their table, and compare each with its identity in the manifest.
-
-    Returns
-    -------
-    cells : dict of int to Cell
-        Those that are as the manifest has them.
-    table : polars.DataFrame
-        The table.
-    """
+def _read_cells(results: Results, faults: list[str]) -> tuple[dict[int, Cell], pl.DataFrame]:
+    """Read the table of cells; return it, and the cells that are as the manifest has them."""
     path = results.folder / store.table_file("cells")
     try:
         table = pl.read_parquet(io.BytesIO(path.read_bytes()))

@@ -17,7 +17,7 @@ Intervals are two-sided, 95 % each, unless a name says together. NULL stands whe
 undefined, never NaN.
 """
 
-from mc.model.digits import MISSING, format_estimate, half_width, percentile_text, to_fixed
+from mc.model.digits import MISSING, format_estimate, half_width, placed, to_fixed
 from mc.statistics.claims import (
     CLAIMS_COLUMNS,
     CLAIMS_SCHEMA,
@@ -74,7 +74,7 @@ __all__ = [
     "histogram",
     "judge",
     "moments",
-    "percentile_text",
+    "placed",
     "stacks",
     "summarise",
     "summary",

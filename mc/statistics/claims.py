@@ -530,10 +530,9 @@ def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
         return FAILS if low > margin or high < -margin else OPEN
     if link.relation in (">", ">="):
         low, high = -high, -low
-    strict = link.relation in ("<", ">")
-    if high < 0 or (high == 0 and not strict):
+    if high < 0:
         return HOLDS
-    return FAILS if low > 0 or (low == 0 and strict) else OPEN
+    return FAILS if low > 0 else OPEN
 
 
 def verdict(share_low: float | None, share_high: float | None) -> str | None:

@@ -1,8 +1,8 @@
-"""Histograms and sums: all that is kept of rows, and all that a table is made of.
+"""Histograms and sums of rows, of which every table is made.
 
-Both are of whole numbers, hence exact. Those of two ranges of replications are added to give
-those of both, in any order, and nothing else is ever made of rows: so it makes no difference to
-any estimate whether rows are kept, or only these.
+Both are of whole numbers, hence exact. Those of two ranges of replications can be added, in any
+order, to give those of both. Since tables are made of these alone, it makes no difference to them
+whether rows are kept or histograms.
 
 Source: sufficient statistics that may be added are the habit of distributed estimation, as in
 Chan, Golub and LeVeque (1983); with integers no rounding has to be repaired.
@@ -333,7 +333,7 @@ def pair_moments(
     mean, variance, apart : ndarray of float64, shape (K,)
         NaN where there are too few replications; each rounded once.
     """
-    found = np.full((3, len(left)), math.nan)
+    results = np.full((3, len(left)), math.nan)
     lines = zip(sums.tolist(), left.tolist(), right.tolist(), strict=True)
     for k, (line, d, e) in enumerate(lines):
         if d == e == 1.0:
@@ -342,8 +342,8 @@ def pair_moments(
             (p, q), (r, s) = d.as_integer_ratio(), e.as_integer_ratio()
             a, b, c = q * r, s * p, p * r
         n, x, y, xx, xy, yy = line
-        found[:, k] = pair_moments_of(n, x, y, xx, xy, yy, a, b, c)
-    return found[0], found[1], found[2]
+        results[:, k] = pair_moments_of(n, x, y, xx, xy, yy, a, b, c)
+    return results[0], results[1], results[2]
 
 
 def pair_moments_of(

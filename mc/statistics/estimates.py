@@ -65,6 +65,11 @@ def as_frame(
         Columns that do not depend on the metric: the number of the cell.
     columns_of : mapping of str to mapping
         By metric its columns, each of shape (K,); NaN for NULL.
+
+    Returns
+    -------
+    polars.DataFrame
+        Cell after cell, the metrics of each in the order of `columns_of`.
     """
     repeated = {name: np.repeat(key, len(columns_of)) for name, key in keys.items()}
     values = {}

@@ -1,9 +1,9 @@
-"""All counts of some cells together: what is kept in place of rows.
+"""Tallies: all counts of some cells, of which every table is made.
 
-A tally of a range of replications has, for each of its cells, the histogram of every metric, the
-sums of it and traffic, the sums of the pair with the baseline; and the counts of some claims. Two
-tallies of the same cells are added to give that of both ranges. The tables made of a tally are,
-to the last bit, those made of the rows.
+A tally of a range of replications has for each of its cells the histogram of every metric, its sums
+with traffic, and its sums with the baseline; and the counts of some claims. Rows become tallies
+with `count`; a file of histograms holds one in place of rows. Two tallies of the same cells are
+added to give that of both ranges.
 """
 
 from __future__ import annotations
@@ -114,16 +114,16 @@ def count(
     counted: Sequence[int] | None = None,
     claims: Mapping[str, Claim] | None = None,
 ) -> Tally:
-    """Count all that is kept of some rows.
+    """Count some rows.
 
     Parameters
     ----------
     stack : Stack
         The same replications of cells, of their baselines, and of all that the claims name.
     counted : sequence of int, optional
-        Cells that are counted, where the others only serve as baselines, or in claims.
+        Cells that are counted; the others only serve as baselines, or in claims. Default all.
     claims : mapping of str to Claim, optional
-        By a key of each.
+        By `claim_key`.
 
     Returns
     -------
@@ -164,9 +164,9 @@ def _part(stack: Stack, places: NDArray[np.int64]) -> Stack:
 def _with_baselines(
     numbers: Numbers, left: NDArray[np.int64], right: NDArray[np.int64], traffic: Sums
 ) -> PairCounts:
-    """Count one metric in pairs of cells, given by their places.
+    """Count one metric in pairs of cells, at the places left and right.
 
-    The pair of a cell with itself is known from the cell's sums with traffic, n, x, .., xx, ..
+    The sums of a cell with itself are known by its sums with traffic: n, x, a, b, xx, ...
     """
     n = traffic[:, 0]
     pairs = PairCounts(
@@ -249,9 +249,9 @@ def comparisons_of(tally: Tally) -> pl.DataFrame:
     chosen = np.flatnonzero(numbers != baselines)
     if chosen.size == 0:
         return COMPARISONS_SCHEMA.to_frame()
-    found = {name: comparison(_some_pairs(pairs, chosen)) for name, pairs in tally.pairs.items()}
+    columns = {name: comparison(_some_pairs(pairs, chosen)) for name, pairs in tally.pairs.items()}
     keys = {"cell": numbers[chosen], "baseline": baselines[chosen]}
-    return as_frame(COMPARISONS_SCHEMA, keys, found)
+    return as_frame(COMPARISONS_SCHEMA, keys, columns)
 
 
 def _some_pairs(pairs: PairCounts, chosen: NDArray[np.int64]) -> PairCounts:
@@ -433,13 +433,13 @@ def histograms_of(
     places = pl.DataFrame({"cell": cells["cell"], "place": np.arange(cells.height)})
     known = table.filter(pl.col("value").is_not_null()).join(places, on="cell")
     by_metric = {name: frame for (name,), frame in known.group_by("metric")}
-    found = {}
+    counted = {}
     for name in metrics:
         part = by_metric.get(name, known.clear())
         place, value, count = (part[column].to_numpy() for column in ("place", "value", "count"))
         divisors = _positive(divisors_of(METRICS[name], cells))
-        found[name] = from_pairs(place, value, count, divisors)
-    return found
+        counted[name] = from_pairs(place, value, count, divisors)
+    return counted
 
 
 # --- whether what is kept can be right ------------------------------------------------------
@@ -551,14 +551,14 @@ def differences(table: pl.DataFrame, kept: Mapping[str, Any], tally: Tally) -> p
     polars.DataFrame
         In the schema of `DIFFERENCES_SCHEMA`: counts of values, then sums, then claims.
     """
-    found = [DIFFERENCES_SCHEMA.to_frame()]
+    frames = [DIFFERENCES_SCHEMA.to_frame()]
     made = histograms(tally)
     if not table.equals(made):
         both = table.join(
             made, on=_KEYS, how="full", nulls_equal=True, coalesce=True, suffix="_made"
         ).filter(pl.col("count").ne_missing(pl.col("count_made")))
         value = pl.col("value").cast(pl.String).fill_null("NULL")
-        found.append(
+        frames.append(
             both.sort(_KEYS).select(
                 "cell",
                 "metric",
@@ -568,8 +568,8 @@ def differences(table: pl.DataFrame, kept: Mapping[str, Any], tally: Tally) -> p
             )
         )
     other_sums = list(_other_sums(kept, sums(tally), tally.cells["cell"].to_list()))
-    found.append(pl.DataFrame(other_sums, DIFFERENCES_SCHEMA, orient="row"))
-    return pl.concat(found)
+    frames.append(pl.DataFrame(other_sums, DIFFERENCES_SCHEMA, orient="row"))
+    return pl.concat(frames)
 
 
 def _other_sums(

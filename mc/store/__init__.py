@@ -14,8 +14,8 @@ a kill at any moment leaves whole files. The folder of the shards never holds an
 stray file there would break everyone who scans it. In an object store (`paths`) each file is put
 in one request, which comes to the same.
 
-What is done is read off the shards that are there; nothing else has to be kept in step with them.
-The manifest comes first and says which number each cell has; all other tables can be made anew.
+What is done is read off the shards; nothing else has to be kept in step with them. The manifest
+comes first and gives every cell its number; all other tables can be made anew.
 """
 
 from mc.store.files import (

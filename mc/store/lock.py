@@ -1,4 +1,4 @@
-"""One run at a time in a folder, or the parts of one: files say who is at work there."""
+"""One run at a time in a folder, or the parts of one: a lock file says who holds it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from mc.store.files import LOCK, partial
 from mc.store.paths import FolderError, ObjectPath, is_remote
 
 _WRITE_SECONDS: Final = 1.0
-"""A lock that has no content after this was left by a kill between making and writing it. In an
-object store that cannot make an object only if it is not there, of two that make it in less than
-this the second one has it."""
+"""A lock that is still empty after this was left by a kill between making and writing it. In an
+object store that cannot create an object only if it does not exist, of two runs that create it
+within this time the second has it."""
 
 
 @contextmanager
 def held(
     folder: Path, say: Callable[[str], None], part: tuple[int, int] | None = None
 ) -> Iterator[str]:
-    """Make the folder where it is missing, and keep other runs out of it.
+    """Make the folder if it does not exist, and keep other runs out of it.
 
     Parameters
     ----------
     folder : Path
         The results folder.
     say : callable
-        Told if the lock is taken over from a process that is gone.
+        Called with a message if the lock is taken over from a process that is gone.
     part : (int, int), optional
         This run does part K of N: others of the N may be at work, too.
 
@@ -51,10 +51,10 @@ def held(
 
     Notes
     -----
-    On a disk two runs never get in together. S3 and Google Storage make an object only if it is
-    not there, where their library can ask for it; elsewhere two runs can slip in together if one
-    of them is halted for a second just then. Nothing is lost or wrong then: both make the same
-    rows, and shards that overlap are put aside by the next run.
+    On a disk two runs never get in together, nor on S3 and Google Storage, which can create an
+    object only if it does not exist, if their library asks for it. Elsewhere two runs can get in
+    together if one of them is halted for a second at the wrong moment. Then nothing is lost or
+    wrong: both make the same rows, and the next run puts aside shards that overlap.
     """
     path = folder / _name(part)
     token = uuid.uuid4().hex
@@ -74,7 +74,7 @@ def held(
     except OSError as error:
         raise FolderError(f"{folder}: cannot be written to ({error.strerror})") from error
     try:
-        # Only now that this lock can be seen: of two that begin at once, one or both give way.
+        # Only now, when others can see this lock: of two that begin at once, one or both give way.
         for other in sorted(folder.glob(f"{LOCK}*")):
             if other != path and not (part and other.match(_name(("*", part[1])))):
                 _remove_if_dead(other, say)
@@ -109,7 +109,7 @@ class Holder:
     started : str
         When it took the folder, ISO 8601.
     alive : bool or None
-        Whether it is still there; None where that cannot be known from here.
+        Whether it still runs; None where that cannot be known from here.
     """
 
     pid: int
@@ -119,14 +119,14 @@ class Holder:
 
 
 def holder(folder: Path) -> Holder | None:
-    """Say who holds the lock of a folder; None where nobody does, or it was never written."""
+    """Who holds the lock of a folder; None where nobody does, or it was never written."""
     try:
-        found = _holder(_read(folder / LOCK))
+        known = _holder(_read(folder / LOCK))
     except OSError as error:
         raise FolderError(f"{folder / LOCK}: cannot be read ({error.strerror})") from error
-    if found is None:
+    if known is None:
         return None
-    return Holder(found["pid"], str(found["host"]), str(found["started"]), _is_alive(found))
+    return Holder(known["pid"], str(known["host"]), str(known["started"]), _is_alive(known))
 
 
 def _name(part: tuple[int | str, int] | None) -> str:
@@ -135,12 +135,12 @@ def _name(part: tuple[int | str, int] | None) -> str:
 
 
 def _create(path: Path, content: bytes) -> bool:
-    """Make the file; False if there is one."""
+    """Create the file; False if it exists."""
     where: Any = path
     if isinstance(where, ObjectPath):
         if where.create(content):
             time.sleep(_WRITE_SECONDS)
-        # also where the answer to a first try was lost, and the second found it there
+        # it is ours, too, if the answer to a first try was lost and the second found it
         return _read(path) == content
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -218,7 +218,7 @@ def _refuse_if_alive(path: Path, holder: dict[str, Any]) -> None:
 
 
 def _is_alive(holder: dict[str, Any]) -> bool | None:
-    """Whether the process is still there; None where that cannot be known."""
+    """Whether the process still runs; None where that cannot be known."""
     # On Windows signal 0 is Ctrl-C: there is no harmless way to ask.
     if holder["host"] != platform.node() or os.name == "nt":
         return None
@@ -227,7 +227,7 @@ def _is_alive(holder: dict[str, Any]) -> bool | None:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # it is there and another user's
+        pass  # it runs, and is another user's
     # the number may have been given to another process since
     return bool(_process_start(holder["pid"]) == holder["process_start"])
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 from mc.store.threads import on_threads
 
 REQUESTS_AT_ONCE: Final = 16
-"""An object store takes long to answer, and answers many at once."""
+"""An object store is slow to answer one request, and answers many at once."""
 
 _T = TypeVar("_T")
 
@@ -125,11 +125,11 @@ class ObjectPath:
         return self.key.stem
 
     def match(self, pattern: str) -> bool:
-        """Whether the name is of a pattern."""
+        """Whether the name matches a pattern."""
         return self.key.match(pattern)
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """All that is in the folder."""
+        """All files and folders in it."""
         with self._errors():
             names = [PurePosixPath(name) for name in self.files.ls(str(self.key), detail=False)]
             # an object is listed as if it were in itself; so is a folder that is an empty object
@@ -138,14 +138,14 @@ class ObjectPath:
         return iter([self / name.name for name in names if name != self.key])
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """What is in the folder and of a pattern, which holds no "/"; nothing if there is none."""
+        """Files and folders in it that match a pattern without a "/"; none if it does not exist."""
         try:
             return (path for path in self.iterdir() if path.match(pattern))
         except FileNotFoundError:
             return iter(())
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether it exists."""
         with self._errors():
             return bool(self.files.exists(str(self.key)))
 
@@ -172,14 +172,14 @@ class ObjectPath:
             yield file
 
     def write_bytes(self, content: bytes) -> None:
-        """Put all of it, in one request unless it is very large: it appears whole or not at all."""
+        """Write it, in one request unless it is very large: it appears whole or not at all."""
         with self._errors():
             self.files.pipe_file(str(self.key), content)
 
     def create(self, content: bytes) -> bool:
-        """Put it if it is not there, in one step where the store can do that; whether it was not.
+        """Write it unless it exists, if possible in one step; return whether it was written.
 
-        Where the store cannot, another that does the same at this moment may be overwritten.
+        If the store cannot, what another process creates at this moment may be overwritten.
         """
         if self.exists():
             return False
@@ -188,7 +188,7 @@ class ObjectPath:
                 self.files.pipe_file(str(self.key), content, mode="create")
             except FileExistsError:
                 return False
-            except Exception:  # it knows no such step; what else is wrong is met again
+            except Exception:  # it has no such step; any other error comes again
                 self.files.pipe_file(str(self.key), content)
         return True
 
@@ -202,13 +202,13 @@ class ObjectPath:
                 raise
 
     def rename(self, target: ObjectPath) -> None:
-        """Copy it and remove it: at no moment it is gone."""
+        """Copy it, then remove it: there is no moment without it."""
         with self._errors():
             self.files.mv(str(self.key), str(target.key))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn what the library of a storage raises into what a disk would raise."""
+        """Turn the errors of a storage's library into those that a disk would raise."""
         try:
             yield
         except FileNotFoundError as error:
@@ -221,7 +221,7 @@ class ObjectPath:
 
 
 def _gist(error: Exception, otherwise: str) -> str:
-    """What an error says; fsspec's often say nothing but the path."""
+    """What an error says, or `otherwise`: fsspec's often say nothing but the path."""
     gist = getattr(error, "strerror", None) or first_line(error)
     return gist if " " in gist else otherwise
 

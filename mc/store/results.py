@@ -155,8 +155,8 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        The manifest; None where nothing is there yet, or only what a run leaves that is killed at
-        its very start.
+        The manifest; None where the folder is empty or missing, or holds only what a run leaves
+        that is killed at its very start.
 
     Raises
     ------
@@ -266,7 +266,7 @@ class Results:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether there are rows; else there are histograms in their place."""
+        """Whether it keeps rows, not histograms."""
         return self._keep == "rows"
 
     @property
@@ -313,14 +313,14 @@ class Results:
             raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}")
 
     def _shards(self) -> list[Path]:
-        """The shards of a finished run; of another those that are there."""
+        """The shards of a finished run, or those that exist of another."""
         paths = shard_paths(self.folder)
         if self.complete:
-            there = {path.name: path for path in paths}
+            by_name = {path.name: path for path in paths}
             for name in self.manifest["shards"]:
-                if name not in there:
+                if name not in by_name:
                     raise FolderError(f"{self.shard_folder / name}: missing; {_MAKE_ANEW}")
-            return [there[name] for name in self.manifest["shards"]]
+            return [by_name[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; start the same command again")
         return paths
@@ -354,7 +354,7 @@ def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> byt
 
 
 def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether all of `TABLES` are there as a finished run wrote them."""
+    """Whether all of `TABLES` are as a finished run wrote them."""
     try:
         for name in TABLES:
             read_table_file(folder, name, manifest)
@@ -375,7 +375,7 @@ def scan(paths: Iterable[Path], counters: Iterable[str] = ()) -> pl.LazyFrame:
         import pyarrow as pa
         from pyarrow import dataset
 
-        # polars' own access to object stores would have to be told a second time who we are
+        # polars' own access to object stores would need our credentials a second time
         keys, files = [str(path.key) for path in shards], shards[0].files
         found = dataset.dataset(keys, filesystem=files, format="parquet")
         missing = [name for name in counters if name not in found.schema.names]

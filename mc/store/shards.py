@@ -158,8 +158,8 @@ def read_sums(path: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(pa.BufferReader(check_bytes(path))).metadata
-    found: dict[str, Any] = json.loads(metadata[_SUMS_KEY])
-    return found
+    sums: dict[str, Any] = json.loads(metadata[_SUMS_KEY])
+    return sums
 
 
 def check_bytes(path: Path) -> bytes:
@@ -217,10 +217,10 @@ def read_shards(paths: Sequence[Path], known: Iterable[Shard] = ()) -> list[Shar
 def _size_and_time(path: Path) -> tuple[int, int] | None:
     """Bytes of a file, and when it was last changed; None where that cannot be found out."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns
 
 
 def read_footer(path: Path) -> Shard:

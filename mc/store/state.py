@@ -1,4 +1,4 @@
-"""How far a run is, read off its folder while it is at work or after: nothing is changed."""
+"""`status`: how far a run is, read off its folder while it runs or after; nothing is changed."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Status:
     manifest : dict
         How the results are made, as far as it is known.
     n_rows, n_done : int
-        Rows in all, and those that are there.
+        Rows in all, and those that exist.
     n_shards, n_bytes : int
         Files that hold them, and their size.
     faulty : tuple of Path
-        Files among the shards that are none of this run; the next run puts them aside.
+        Files among the shards that are not this run's; the next run puts them aside.
     n_rejected : int
         Files that were put aside.
     tables : tuple of str
-        Which of the tables beside the rows are there.
+        Which of the tables beside the rows exist.
     holder : Holder or None
-        Who is at work in the folder, or was when it was killed.
+        Who runs in the folder, or did until it was killed.
     seconds_left : float or None
-        What the rows that are missing will take at the pace of the run at work; None without one,
-        or before it has saved anything.
+        What the missing rows will take at the pace of the run at work; None without one, or before
+        it has saved anything.
     """
 
     folder: Path
@@ -56,20 +56,20 @@ class Status:
 
     @property
     def n_missing(self) -> int:
-        """Rows that are still to be made."""
+        """Rows that are still to be simulated."""
         return max(0, self.n_rows - self.n_done)
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end, and all that it wrote is there."""
+        """Whether the run came to its end, and all that it wrote exists."""
         everything = self.n_missing == 0 and len(self.tables) == len(TABLES)
         return bool(self.manifest["complete"]) and everything and not self.faulty
 
 
 def status(folder: str | Path) -> Status:
-    """Find out how far a run is; a run may be at work.
+    """Determine how far a run is; it may be at work.
 
-    The content of the files is not checked, only what each says of itself: see `mc.verify`.
+    Only the footers of the shards are read; `mc.verify` checks the content of all files.
 
     Parameters
     ----------

@@ -1,0 +1,75 @@
+"""How the report writes numbers, values, and the names of metrics and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mc.experiment import CELL_COLUMNS
+from mc.model import HEADLINE, METRICS
+from mc.statistics import format_estimate
+
+NAMES: Final = {name: METRICS[name].label for name in HEADLINE}
+"""The metrics that the report shows, and what it calls them."""
+
+
+def metric_title(metric: str) -> str:
+    """Name and unit of a metric."""
+    name, unit = METRICS[metric].label, METRICS[metric].unit
+    return name if unit in ("", name) else f"{name} ({unit})"
+
+
+def parameter_title(name: str) -> str:
+    """Name and unit of a parameter."""
+    unit = CELL_COLUMNS[name].unit
+    return f"{name} ({unit})" if unit else name
+
+
+def value_text(value: object) -> str:
+    """Write a parameter's value as a table shows it."""
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def short(value: float) -> str:
+    """Write a number with three significant digits, or all digits of a whole number."""
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, with as many digits as tell it from 0 and from 100."""
+    for decimals in (1, 2, 3):
+        text = f"{100 * share:.{decimals}f}"
+        if share in (0, 1) or float(text) not in (0, 100):
+            break
+    return f"{float(text):g}"
+
+
+def count(n: int, noun: str) -> str:
+    """Write a number with what it counts."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def with_error(mean: float | None, error: float | None, unit: str = "") -> str:
+    """Write an estimate with the half-width of its interval and its unit."""
+    text, half = format_estimate(mean, error)
+    if mean is not None and error is None:
+        text = f"{float(text):.10g}"  # 0.0009, not 0.0009000
+    text = text.replace("-", "−") if mean is not None else text
+    return " ".join(filter(None, (text, f"± {half}" if half else "", unit)))
+
+
+def in_a_sentence(mean: float | None, error: float | None, unit: str) -> str:
+    """An estimate with its unit; an error of 0 is put into words."""
+    text = with_error(mean, error or None, unit)
+    return text if error != 0 else f"{text} in every replication"
+
+
+def precision_words(precision: Mapping[str, Any]) -> str:
+    """Which means the experiment asks for, and how precisely."""
+    widths = [f"{100 * precision['relative']:g} %"] if precision["relative"] else []
+    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
+    return f"{', '.join(precision['metrics'])} to {' or '.join(widths)}"

@@ -1,0 +1,228 @@
+"""Tables of the page: what stands in each field, and by what it is sorted.
+
+Titles, notes and the heads of the columns are in page.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from mc.experiment import CELL_COLUMNS, MAX
+from mc.model import METRICS, PARAMETERS
+from mc.reports.notation import NAMES, percent, value_text, with_error
+from mc.reports.view import View
+from mc.statistics import half_width
+from mc.store import axis_names
+
+MOST_LINES: Final = 200
+"""Lines of a table: a page of all cells of a large sweep would not open."""
+
+_COMPARED: Final = ("window_rate", "multiplier", "dropped")
+
+_MOST_VALUES: Final = 12
+"""Values of a parameter that are listed."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a table.
+
+    Attributes
+    ----------
+    text : str
+        What is read.
+    value : float or None
+        By what it is sorted, if not by the text.
+    """
+
+    text: str
+    value: float | None = None
+
+
+Line = tuple[Field, ...]
+"""The first field of each line names it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The lines of a table that are shown, and how many there are in its file."""
+
+    lines: Sequence[Line]
+    n_lines: int
+
+
+def _number(mean: float | None, error: float | None = None) -> Field:
+    return Field("" if mean is None else with_error(mean, error), mean)
+
+
+def _share(share: float | None, low: float | None = None, high: float | None = None) -> Field:
+    if share is None:
+        return Field("")
+    ends = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+    return Field(f"{percent(share)}{ends}", share)
+
+
+def _cell(view: View, cell: int) -> Line:
+    """Name a cell; its scenario only where there are several."""
+    line = view.lines[cell]
+    names = [line["scenario"]] if len(view.scenarios) > 1 else []
+    return tuple(Field(name) for name in [line["label"], *names])
+
+
+def _of_frame(frame: pl.DataFrame, lines: Iterable[Line]) -> Table:
+    return Table(list(lines), frame.height)
+
+
+def claims(view: View) -> Table:
+    """Each claim with its verdict."""
+    lines = [
+        (
+            Field(claim["text"]),
+            Field(claim["scenario"]),
+            Field(claim["verdict"] or ""),
+            Field(claim["on_average"] or ""),
+            _share(claim["share"], claim["share_low"], claim["share_high"]),
+            Field(claim["names"]),
+            Field(claim["difference"], claim["mean_difference"]),
+        )
+        for claim in view.claims[:MOST_LINES]
+    ]
+    return Table(lines, len(view.claims))
+
+
+def means(view: View) -> Table:
+    """Each cell with the means of the headline numbers."""
+    lines = [
+        (
+            *_cell(view, cell),
+            Field(f"{line['replications']:,}{missed_mark(line)}", line["replications"]),
+            Field(str(line["max_attempts"]), line["max_attempts"]),
+            *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in view.metrics()),
+        )
+        for cell, line in list(view.lines.items())[:MOST_LINES]
+    ]
+    return Table(lines, len(view.lines))
+
+
+def missed_mark(line: dict[str, Any]) -> str:
+    """Mark a cell that is not as precise as the experiment asks."""
+    return " †" if line["stopped_by"] == MAX else ""
+
+
+def frontier_metrics(view: View, scenario: str) -> list[str]:
+    """The metrics in the table of a frontier."""
+    strain = view.strain(scenario)
+    return ["dropped", strain, *(["times_usual"] if strain == "window_rate" else [])]
+
+
+def frontier(view: View, scenario: str) -> Table:
+    """What there is to choose from in a sweep: cells that have a letter, and the baseline."""
+    marks, baseline = view.marks(scenario), view.baseline(scenario)
+    standing = view.frontier(scenario)
+    cells = [*marks, *([] if baseline is None or baseline in marks else [baseline])]
+    lines = []
+    for cell in cells:
+        line, n = view.lines[cell], view.n_like(cell)
+        notes = ["baseline"] if cell == baseline else []
+        notes += [f"and {n:,} with the same means"] if n else []
+        label = view.marked(cell) + missed_mark(line) + (f" ({', '.join(notes)})" if notes else "")
+        lines.append(
+            (
+                Field(label),
+                Field(standing.on.get(cell, "") if standing else ""),
+                *(
+                    _number(view.mean(cell, m), view.half_width(cell, m))
+                    for m in frontier_metrics(view, scenario)
+                ),
+                Field(str(line["max_attempts"]), line["max_attempts"]),
+            )
+        )
+    return Table(lines, len(lines))
+
+
+def published(view: View) -> Table:
+    """Each published figure beside the mean and the spread of the seeds."""
+    figures = view.results.summary.filter(pl.col("published").is_not_null())
+    return _of_frame(
+        figures,
+        (
+            (
+                *_cell(view, line["cell"]),
+                Field(line["metric"]),
+                Field(f"{line['published']:g}", line["published"]),
+                _number(line["mean"], half_width(line)),
+                _quantiles(line),
+                _percentile(line["published_percentile"]),
+            )
+            for line in figures.head(MOST_LINES).iter_rows(named=True)
+        ),
+    )
+
+
+def _quantiles(line: dict[str, Any]) -> Field:
+    if line["p05"] is None:
+        return Field("")
+    return Field(f"{line['p05']:.5g} to {line['p95']:.5g}", line["p05"])
+
+
+def _percentile(percentile: float | None) -> Field:
+    return Field("" if percentile is None else f"{percentile:.1f}", percentile)
+
+
+def differences(view: View) -> Table:
+    """Each cell compared with its baseline."""
+    compared = view.results.comparisons.filter(
+        pl.col("metric").is_in(_COMPARED), pl.col("mean_difference").is_not_null()
+    )
+    return _of_frame(
+        compared,
+        (
+            (
+                *_cell(view, line["cell"]),
+                Field(view.lines[line["baseline"]]["label"]),
+                Field(line["metric"]),
+                _number(line["mean_difference"], half_width(line)),
+                *(_share(line[f"share_{name}"]) for name in ("less", "equal", "greater")),
+            )
+            for line in compared.head(MOST_LINES).iter_rows(named=True)
+        ),
+    )
+
+
+def metrics(view: View) -> Table:
+    """Unit and meaning of every number that the page shows."""
+    named = {*view.metrics(), *(claim["link_metric"] for claim in view.claims)}
+    named |= set(view.results.summary.drop_nulls("published")["metric"])
+    lines = [
+        (NAMES.get(name, name), metric.unit or "1", metric.meaning)
+        for name, metric in METRICS.items()
+        if name in named
+    ]
+    attempts = CELL_COLUMNS["max_attempts"]
+    lines += [
+        ("max_attempts", attempts.unit, attempts.meaning),
+        ("replications", "1", "independent runs of a cell"),
+        ("±", "of the number", "half-width of the 95 % interval of a mean"),
+    ]
+    return Table([tuple(map(Field, line)) for line in lines], len(lines))
+
+
+def parameters(view: View) -> Table:
+    """Every parameter with its values, whether the file gives them or not."""
+    source = view.source
+    groups = [source["fixed"], *source["scenario"], *source["policy"]]
+    in_file = {name for group in groups for name in group}
+    in_file |= set(axis_names(view.results.manifest))
+    lines = []
+    for name, parameter in PARAMETERS.items():
+        values = view.results.cells[name].unique(maintain_order=True).to_list()
+        texts = ", ".join(map(value_text, values[:_MOST_VALUES]))
+        more = f" and {len(values) - _MOST_VALUES:,} more" if len(values) > _MOST_VALUES else ""
+        origin = "" if name in in_file else "default"
+        line = name, texts + more, parameter.unit, parameter.meaning, origin
+        lines.append(tuple(map(Field, line)))
+    return Table(lines, len(lines))

@@ -1,0 +1,110 @@
+"""One replication in detail, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mc.model import Cell
+from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
+from mc.reports.storm import (
+    choose_stretch,
+    draw_capacity,
+    equally_long,
+    fault,
+    shade_fault,
+    time_label,
+    top_of_axis,
+)
+from mc.reports.style import INK, SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_STEPS: Final = 400
+"""Steps of a curve: single rounds shall be seen where there is room."""
+
+
+def draw_replication(
+    rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
+) -> Drawing:
+    """Draw one replication of some cells, round by round.
+
+    Parameters
+    ----------
+    rounds : polars.DataFrame
+        As `mc.trace` gives it, one replication of each cell.
+    cells, labels : mapping
+        By the number of the cell: what it is, and what it is called.
+
+    Returns
+    -------
+    Drawing
+        Two panels for each cell: calls that succeed and calls that fail, stacked; below it how
+        many requests wait.
+    """
+    lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
+    alike = dict(zip(cells, equally_long(cells.values()), strict=True))
+    drain = max(map(_drain, lines.values(), alike.values()))
+    shown = choose_stretch(list(alike.values()), drain, _MOST_STEPS)
+    highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
+    per = "calls/round" if shown.step == 1 else f"calls/round,\nmean of {shown.step} rounds"
+    panels: list[Axes] = []
+    for number, cell in alike.items():
+        edges = shown.seconds(cell)
+        good, calls, waiting = (
+            np.append(steps, steps[-1])
+            for name in ("successful", "calls", "waiting")
+            for steps in [shown.mean(lines[number][name].to_numpy())]
+        )
+        (upper,) = new_panels([wrapped(labels[number], 90)], 6.4, 1.5, y_label=per)
+        upper.set_ylim(0, top_of_axis(cell, highest))
+        _draw_calls(upper, edges, good, calls)
+        draw_capacity(upper, edges, cell)
+        label = time_label(cell)
+        (lower,) = new_panels([""], 6.4, 0.65, x_label=label, y_label="requests\nwaiting")
+        lower.set_ylim(0, 1.08 * max(1.0, waiting.max()))
+        lower.step(edges, waiting, where="post", color=INK, linewidth=1.2)
+        for panel in (upper, lower):
+            panel.set_xlim(edges[0], edges[-1])
+            shade_fault(panel, cell)
+        panels += [upper, lower]
+    return arrange(panels, 1, legend(panels[:1]))
+
+
+def _draw_calls(
+    panel: Axes,
+    edges: NDArray[np.float64],
+    good: NDArray[np.float64],
+    calls: NDArray[np.float64],
+) -> None:
+    """Calls that succeed, and above them those that fail."""
+    panel.fill_between(
+        edges, 0, good, step="post", color=SERIES[0], alpha=0.75, linewidth=0, label="succeed"
+    )
+    panel.fill_between(
+        edges,
+        good,
+        calls,
+        step="post",
+        facecolor="none",
+        edgecolor=SERIES[1],
+        hatch="//////",
+        linewidth=0.0,
+        label="fail",
+    )
+    panel.step(edges, calls, where="post", color=SERIES[1], linewidth=1.1, label="calls")
+
+
+def _drain(line: pl.DataFrame, cell: Cell) -> float:
+    """Rounds after the fault until nobody waits."""
+    window = fault(cell)
+    if window is None:
+        return 0.0
+    waiting = line["waiting"].to_numpy()[window[1] :]
+    calm = np.flatnonzero(waiting == 0)
+    return float(calm[0] if calm.size else waiting.size)
