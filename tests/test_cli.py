@@ -461,7 +461,7 @@ FAULTS: Final = {
     "a layer too many": (
         "rounds = 200",
         "rounds = 200\nbackoff_base = [2, 2]",
-        "backoff_base must have one value for each of the 1 layers of tries, got 2",
+        "backoff_base must have one value for each layer of tries (1), got 2",
     ),
     "a claim about a missing policy": (
         '["none", "three"]',
