@@ -195,11 +195,11 @@ def simulate_block(
     tables = block.tables
     counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
     if block.generator == "philox":
-        status, row = kernel.simulate_philox(tables, indices, seed, counters, record)
+        status, r = kernel.simulate_philox(tables, indices, seed, counters, record)
     else:
-        status, row = kernel.simulate_lesson(tables, indices, counters, record)
+        status, r = kernel.simulate_lesson(tables, indices, counters, record)
     if status != kernel.DONE:
-        raise RuntimeError(f"status {status} from the kernel at row {row}: {block.cells[0]}")
+        raise RuntimeError(f"status {status} from the kernel for {indices[r]}: {block.cells[0]}")
     return counters
 
 
