@@ -2,18 +2,25 @@
 
     layout      what the loops read and write, the timing wheel
     draws       Philox, the stream map, all random numbers
-    fast        the fast loop
+    traffic     what the cells of a block have in common in a replication
+    choice      which loop a cell goes through
+    masks       cells that wait alike share one wheel; of its parts
+    lanes         whole numbers side by side, one for each cell
+    waits         the table of waits
+    single      one cell, by the table of waits
+    fast        one cell, without
+    rows        what these loops make of their counts
     rounds      the general loop, written to be read; of its parts
     chain         the layers, which retries, whose time is over
-    waits         how long a layer waits
+    delays        how long a layer waits
     budgets       what may refuse a retry
     generators    where its draws come from: Philox
     lesson        the lesson's own generator
     cache       how compiled code is made and kept
 
-Which loop: the fast one for cells with one layer, waits by table and no deadline; the general one
-for all others, and for what is recorded round by round or drawn by the lesson's generator. Rows do
-not depend on it.
+Which loop: where waits are a table by attempt, and neither deadlines nor budgets belong to single
+layers, `choice` says which of the first three; all other cells, and what is recorded round by round
+or drawn by the lesson's generator, go through the general one. Rows do not depend on it.
 
 The functions here check nothing and raise nothing: `model.tables` makes tables that cannot lead
 them astray, and more requests than there is room for come back as a status. Importing this room
@@ -29,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc.kernel.cache import CACHE_FOLDER
+from mc.kernel.choice import LEAST, Choice, choose, wheel_size
 from mc.kernel.layout import (
     BY_TABLE,
     CALLS,
@@ -55,6 +63,7 @@ from mc.kernel.layout import (
     ROUND_PRIMARY,
     ROUND_RETRIES,
     UNDEFINED,
+    Alike,
     CellTables,
     ChainKind,
     empty_memory,
@@ -62,7 +71,6 @@ from mc.kernel.layout import (
     empty_wheel,
     smallest_tables,
 )
-from mc.kernel.plan import Plan, plan, wheel_size
 
 __all__ = [
     "BY_TABLE",
@@ -88,6 +96,7 @@ __all__ = [
     "ROUND_PRIMARY",
     "ROUND_RETRIES",
     "UNDEFINED",
+    "Alike",
     "CellTables",
     "ChainKind",
     "loop_of",
@@ -168,16 +177,17 @@ def simulate_lesson(
     )
 
 
-def prepare(generator: str = "philox", kinds: Collection[ChainKind] = (ChainKind(),)) -> None:
-    """Compile what simulating cells of these kinds takes, or load it, by simulating nothing.
+def prepare(generator: str = "philox", shape: Collection[Alike] = (Alike(LEAST[False]),)) -> None:
+    """Compile what simulating a block of such cells takes, or load it, by simulating nothing.
 
     To be called before threads start: they would wait for each other, deaf to an interrupt.
     """
-    nobody, no_rows = np.empty(0, np.int64), np.empty((0, len(kinds), N_COUNTERS), np.int64)
+    n = sum(alike.n for alike in shape)
+    nobody, no_rows = np.empty(0, np.int64), np.empty((0, n, N_COUNTERS), np.int64)
     if generator == "philox":
-        simulate_philox(smallest_tables(np.uint64, kinds), nobody, 0, no_rows)
+        simulate_philox(smallest_tables(np.uint64, shape), nobody, 0, no_rows)
     else:
-        simulate_lesson(smallest_tables(np.float64, kinds), nobody, no_rows)
+        simulate_lesson(smallest_tables(np.float64, shape), nobody, no_rows)
 
 
 class Parts(NamedTuple):
@@ -248,9 +258,9 @@ def _simulate_by_tables(
     seed: int,
     counters: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Simulate cells that go through the loops by tables, as `plan` says."""
+    """Simulate cells that go through the loops by tables, as `choose` says."""
     key = np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
-    chosen = plan(tables, cells)
+    chosen = choose(tables, cells)
     status, r = DONE, replications.size
     if chosen.groups:
         status, r = _simulate_groups(tables, chosen, replications, key, counters)
@@ -266,7 +276,7 @@ Key = tuple[np.uint64, np.uint64]
 
 def _simulate_groups(
     tables: CellTables,
-    chosen: Plan,
+    chosen: Choice,
     replications: NDArray[np.int64],
     key: Key,
     counters: NDArray[np.int64],

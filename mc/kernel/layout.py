@@ -127,7 +127,6 @@ POLLY_STEPS: Final = 1024
 P_WINDOW_START: Final = 0
 P_WINDOW_END: Final = 1
 P_CAN_FAIL: Final = 2
-N_OF_PROFILE: Final = 3
 
 
 class CellTables(NamedTuple):
@@ -155,7 +154,7 @@ class CellTables(NamedTuple):
     failures : ndarray, shape (P, T)
         How often a served call fails all the same, in each round: uint64 in 2**-32 (`philox`),
         float64 (`lesson`).
-    profiles : ndarray of int64, shape (P, N_OF_PROFILE)
+    profiles : ndarray of int64, shape (P, 3)
         First round of the measured window, the round after its last, whether any served call can
         fail.
     offsets, widths : ndarray, shape (B, A)
@@ -208,11 +207,31 @@ class CellTables(NamedTuple):
     wheel_size: int
 
 
-def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
-    """A cell of each kind, without traffic; `number` is the type of their rates and waits."""
-    scalars = np.zeros((len(kinds), N_SCALARS), np.int64)
-    for c, kind in enumerate(kinds):
-        scalars[c, CHAIN_KIND] = kind
+class Alike(NamedTuple):
+    """Cells of a block that differ in attempts and budget alone.
+
+    Attributes
+    ----------
+    n : int
+        How many.
+    kind : ChainKind
+        What their chains have.
+    can_fail : bool
+        Whether a call that is served can fail.
+    """
+
+    n: int = 1
+    kind: ChainKind = ChainKind()
+    can_fail: bool = False
+
+
+def smallest_tables(number: type, shape: Collection[Alike]) -> CellTables:
+    """Cells without traffic; `number` is the type of their rates and waits."""
+    n = sum(alike.n for alike in shape)
+    scalars = np.zeros((n, N_SCALARS), np.int64)
+    scalars[:, C_WAITS] = np.repeat(range(len(shape)), [alike.n for alike in shape])
+    scalars[:, C_PROFILE] = [alike.can_fail for alike in shape for _ in range(alike.n)]
+    scalars[:, CHAIN_KIND] = [alike.kind for alike in shape for _ in range(alike.n)]
     return CellTables(
         n_rounds=1,
         thresholds=np.empty(0, np.uint64),
@@ -220,16 +239,16 @@ def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
         exp_rate=1.0,
         service_drawn=False,
         scalars=scalars,
-        profiles=np.zeros((1, N_OF_PROFILE), np.int64),
-        capacities=np.zeros((1, 1), np.int32),
-        failures=np.zeros((1, 1), number),
-        offsets=np.zeros((1, 1), number),
-        widths=np.zeros((1, 1), number),
+        profiles=np.array([[0, 0, 0], [0, 0, 1]]),
+        capacities=np.zeros((2, 1), np.int32),
+        failures=np.zeros((2, 1), number),
+        offsets=np.zeros((len(shape), 1), number),
+        widths=np.zeros((len(shape), 1), number),
         makers=np.zeros((1, 2), np.int8),
-        tries=np.ones((1, 1), np.int64),
-        strides=np.ones((1, 1), np.int64),
-        deadlines=np.full((1, 1), NEVER),
-        ratios=np.zeros((1, 1, 3), np.int64),
+        tries=np.ones((n, 1), np.int64),
+        strides=np.ones((n, 1), np.int64),
+        deadlines=np.full((n, 1), NEVER),
+        ratios=np.zeros((n, 1, 3), np.int64),
         polly=np.empty((0, POLLY_STEPS + 1), np.int64),
         limits=np.zeros((1, 1), np.int32),
         n_requests=0,

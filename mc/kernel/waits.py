@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, inlined
+from mc.kernel.choice import LEAST_ROWS, MOST_PLACES
 from mc.kernel.draws import U, jitter_block, remembered_jitter, wait_of, wide_vectors
 from mc.kernel.layout import REQUEST_SHIFT, ROUND_SHIFT, CellTables
-from mc.kernel.plan import LEAST_ROWS, MOST_PLACES
 from mc.kernel.traffic import list_requests
 
 STEP: Final = LEAST_ROWS

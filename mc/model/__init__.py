@@ -24,6 +24,7 @@ from mc.model.kernel_tables import (
     table_bytes,
     tables,
     traffic_key,
+    wheel_key,
 )
 from mc.model.metrics import (
     COUNTERS,
@@ -72,4 +73,5 @@ __all__ = [
     "table_bytes",
     "tables",
     "traffic_key",
+    "wheel_key",
 ]

@@ -4,7 +4,7 @@ Cells that differ in nothing but attempts and budget wait alike and share a whee
 more they are, the less each of them costs. A cell that waits like no other has a wheel of its own:
 with the table of waits, if all calls that are served succeed (`single`), and without (`fast`)
 otherwise, because retries are rare then and the table of no use. What the table has no room for
-goes through `fast`, too.
+goes through `fast`, too; so does a single cell with both a deadline and a budget.
 
 Measured, microseconds for a replication of n cells that wait alike, of the lesson's traffic with 27
 attempts or fewer, draws included::
@@ -62,11 +62,14 @@ MOST_PLACES: Final = 1 << 25
 
 LEAST_ROWS: Final = 4
 
+MOST_WAITED: Final = 2**31
+"""A lane has 32 bits for the rounds that all requests of a replication have waited."""
+
 MOST_LIMIT_BYTES: Final = 2**26
 """Most memory for the budgets of groups, lane by lane."""
 
 
-class Plan(NamedTuple):
+class Choice(NamedTuple):
     """Which loop each cell goes through.
 
     Attributes
@@ -85,32 +88,35 @@ class Plan(NamedTuple):
     fast: list[int]
 
 
-def plan(tables: CellTables, cells: list[int]) -> Plan:
-    """Choose the loop of each cell."""
-    if not table_fits(tables, cells):
-        return Plan([], 0, [], cells)
-    can_fail = tables.profiles[tables.scalars[:, C_PROFILE], P_CAN_FAIL] != 0
+def choose(tables: CellTables, cells: list[int]) -> Choice:
+    """Choose the loop of each of some cells."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for c in cells:
         alike.setdefault(_key(tables, c), []).append(c)
     together = [alike[key] for key in sorted(alike)]
-    shared = [part for part in together if len(part) >= LEAST[bool(can_fail[part[0]])]]
-    alone = [c for part in together if part not in shared for c in part]
+    fitting = [part for part in together if table_fits(tables, part)]
+    fast = [c for part in together if part not in fitting for c in part]
+    shared = [part for part in fitting if len(part) >= LEAST[_can_fail(tables, part[0])]]
+    alone = [c for part in fitting if part not in shared for c in part]
     if shared and len(alone) <= FEW:
-        shared, alone = together, []
+        shared, alone = fitting, []
     width = next((n for n in WIDTHS if all(len(part) <= n for part in shared)), WIDTHS[-1])
     groups = [part[at : at + width] for part in shared for at in range(0, len(part), width)]
-    if groups and not lanes_fit(tables, groups, width):
-        groups, alone = [], [c for part in together for c in part]
-    # the loop of single cells asks the budget first, though the deadline comes before it
-    has_both = (tables.deadlines[:, 0] < NEVER) & (tables.scalars[:, C_LIMIT_MASK] != 0)
-    by_table = ~can_fail & ~has_both
-    return Plan(
-        groups,
-        width if groups else 0,
-        [c for c in alone if by_table[c]],
-        [c for c in alone if not by_table[c]],
-    )
+    if not lanes_fit(tables, groups, width):
+        groups, alone = [], [c for part in fitting for c in part]
+    single = [c for c in alone if not _can_fail(tables, c) and not _has_both(tables, c)]
+    fast += [c for c in alone if c not in single]
+    return Choice(groups, width if groups else 0, single, fast)
+
+
+def _can_fail(tables: CellTables, c: int) -> bool:
+    """Whether a call that is served can fail."""
+    return bool(tables.profiles[tables.scalars[c, C_PROFILE], P_CAN_FAIL])
+
+
+def _has_both(tables: CellTables, c: int) -> bool:
+    """Whether a cell has a deadline and a budget: `single` asks the wrong one first."""
+    return bool(tables.deadlines[c, 0] < NEVER and tables.scalars[c, C_LIMIT_MASK])
 
 
 def _key(tables: CellTables, c: int) -> tuple[int, ...]:
@@ -140,17 +146,19 @@ def table_fits(tables: CellTables, cells: Sequence[int]) -> bool:
 
 
 def lanes_fit(tables: CellTables, groups: list[list[int]], width: int) -> bool:
-    """Whether 32 bits are enough for the sums of waits, and memory for the budgets."""
+    """Whether a lane has bits enough for a sum of waits, and memory for the budgets."""
+    if not groups:
+        return True
     cells = [c for part in groups for c in part]
+    most_attempts = int(tables.scalars[cells, C_MAX_ATTEMPTS].max())
+    most_waited = min(tables.n_rounds, most_attempts * longest_wait(tables, cells))
     budgets = {
         tuple(tables.scalars[part, C_LIMITS].tolist())
         for part in groups
         if tables.scalars[part, C_LIMIT_MASK].any()
     }
     n_bytes = 4 * len(budgets) * width * int(tables.limits.shape[1])
-    most_attempts = int(tables.scalars[cells, C_MAX_ATTEMPTS].max())
-    most_waited = min(tables.n_rounds, most_attempts * longest_wait(tables, cells))
-    return tables.n_requests * most_waited < 2**31 and n_bytes <= MOST_LIMIT_BYTES
+    return tables.n_requests * most_waited < MOST_WAITED and n_bytes <= MOST_LIMIT_BYTES
 
 
 def wheel_size(tables: CellTables, cells: Sequence[int]) -> int:
