@@ -203,13 +203,14 @@ def _tries_of(cell: Cell) -> tuple[int, ...]:
 def _waits_key(cell: Cell) -> tuple[Layer, ...]:
     """What a cell's tables by attempt are made of: the layers that retry.
 
-    A table of the waits of a single one does not depend on how often it tries.
+    A table of the waits of a single one does not depend on how often it tries; so a cell without
+    retries has that of one with.
     """
-    retrying = [layer._replace(deadline=None, budget=None) for layer in cell.layers]
-    retrying = [layer for layer in retrying if layer.tries > 1]
-    if len(retrying) == 1 and cell.jitter not in ("decorrelated", "polly"):
-        return (retrying[0]._replace(tries=0),)
-    return tuple(retrying)
+    layers = [layer._replace(deadline=None, budget=None) for layer in cell.layers]
+    retrying = [layer for layer in layers if layer.tries > 1]
+    if len(retrying) > 1 or cell.jitter in ("decorrelated", "polly"):
+        return tuple(retrying)
+    return ((retrying or layers)[-1]._replace(tries=0),)
 
 
 def _by_attempt(
