@@ -237,6 +237,19 @@ def test_check_points_out_a_fault_after_the_last_round() -> None:
     assert err == "my.toml: the fault begins after the last round, in default\n"
 
 
+def test_check_of_many_cells_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = "".join(
+        f"{name} = {{from = 1, to = 150, steps = 150}}\n" for name in ("budget", "rounds")
+    )
+    Path("many.toml").write_text(f'title = "many"\n[grid]\n{axes}')
+    code, _, err = invoke("check", "many.toml")
+    assert (code, re.findall(r"of 22,500 cells", err)) == (0, [])
+    monkeypatch.setattr("mc.cli.stderr.PROGRESS_SECONDS", 0.0)
+    code, _, err = invoke("check", "many.toml")
+    got = re.findall(r"^([\d,]+) of 22,500 cells", err, re.MULTILINE)
+    assert (code, got) == (0, ["0", "10,000", "20,000", "22,500"])
+
+
 # schema -------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from mc.cli import options
 from mc.cli.formats import Facts, print_facts
 from mc.cli.readable import first_three
 from mc.cli.result_tables import known_to
-from mc.cli.stderr import errors_as_messages, write_message
+from mc.cli.stderr import errors_as_messages, progress_lines, write_message
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Experiment
@@ -32,7 +32,11 @@ def check(
     with errors_as_messages():
         overrides = options.name_values(settings)
         experiment = experiments.read(
-            file, replications=replications, seed=seed, overrides=overrides
+            file,
+            replications=replications,
+            seed=seed,
+            overrides=overrides,
+            progress=progress_lines("cells"),
         )
         for remark in (*experiment.remarks, *experiment.hints):
             write_message(f"{file}: {remark}")
