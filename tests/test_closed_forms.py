@@ -36,7 +36,7 @@ RATE: Final = 0.9722
 ROUNDS: Final = 4000
 UNLIMITED: Final = 10**9
 
-LESSON: Final = mc.Cell()
+LESSON: Final = mc.Cell(chain="flattened")
 OUTAGE: Final = replace(LESSON, fault_rounds=100)
 DEGRADATION: Final = replace(LESSON, fault_rounds=1000, fault_capacity=1)
 HEALTHY: Final = replace(LESSON, failure_rate=0.025)
@@ -114,15 +114,16 @@ def overflow_variance(capacity: int, rate: float = RATE) -> float:
     return second - overflow(capacity, rate) ** 2
 
 
-def arrival_to_attempt(cell: mc.Cell, n_rounds: int) -> Floats:
-    """P(S_k = s) for k < r and s < n_rounds, by convolution; shape (r, n_rounds).
+def ceiling_after(attempt: int) -> int:
+    return min(32, 2 << attempt)
 
-    The ceilings of the cell must be whole numbers.
-    """
+
+def arrival_to_attempt(cell: mc.Cell, n_rounds: int) -> Floats:
+    """P(S_k = s) for k < r and s < n_rounds, by convolution; shape (r, n_rounds)."""
     pmf = np.zeros((cell.max_attempts, n_rounds))
     pmf[0, 0] = 1.0
     for k in range(1, cell.max_attempts):
-        ceiling = int(cell.ceiling(k - 1))
+        ceiling = ceiling_after(k - 1)
         wait = np.zeros(n_rounds)
         wait[1 : ceiling + 1] = 1.0 / ceiling
         pmf[k] = np.convolve(pmf[k - 1], wait)[:n_rounds]
@@ -439,7 +440,7 @@ def test_a_system_without_limits_drains_when_its_last_retry_has_run() -> None:
     for d in (10, 25, 30):
         pending = 0.0
         for k in range(26):  # attempt k inside, attempt k + 1 at round 100 + d or later
-            ceiling = int(cell.ceiling(k))
+            ceiling = ceiling_after(k)
             for entry in range(100):
                 s = np.arange(100 - entry)  # attempt k runs at round entry + s < 100
                 needed = 100 + d - entry - s  # the wait that leads at least to round 100 + d
@@ -450,7 +451,6 @@ def test_a_system_without_limits_drains_when_its_last_retry_has_run() -> None:
 def test_the_longest_wait_of_27_attempts_is_734_rounds() -> None:
     # 26 waits, each below its ceiling and of whole rounds; the lesson prints 793, which is 27
     # waits of 1 + ceiling each
-    ceilings = [min(32, 2 * 2**n) for n in range(26)]
-    assert sum(ceilings) == 734
+    assert sum(ceiling_after(n) for n in range(26)) == 734
     assert replace(LESSON, tries=(3, 3, 3)).longest_wait == 734
     assert sum(1 + min(32, 2 * 2**n) for n in range(27)) == 793

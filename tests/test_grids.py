@@ -504,7 +504,7 @@ budget = ["none", 0.1, 0.2, 0.3]
 """
 
 
-def left_out(tmp_path: Path, text: str) -> set[tuple[str, str, float | None]]:
+def left_out(tmp_path: Path, text: str) -> set[tuple[str, str, Any]]:
     """Combinations that the exclude tables of a file leave out."""
     cells = [
         {(p.scenario, p.policy, p.parameters.budget) for p in load(tmp_path, file).points}

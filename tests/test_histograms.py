@@ -262,7 +262,11 @@ def made_again(tally: Tally, cells: pl.DataFrame) -> Tally:
     kept = json.loads(json.dumps(tallies.sums(tally)))
     assert kept == tallies.sums(tally)
     return tallies.restored(
-        tallies.histograms(tally), kept, cells, cells[cells["baseline"].to_list()]
+        tallies.histograms(tally),
+        kept,
+        cells,
+        cells[cells["baseline"].to_list()],
+        list(tally.metrics),
     )
 
 
@@ -416,7 +420,7 @@ def test_chunks_of_a_hundred_thousand_cells_take_no_time(monkeypatch: pytest.Mon
     """Each cell was added up anew for every cell after it: 16,000 cells took 4 s."""
     n = 100_000
     cells = pl.DataFrame({"cell": range(n)}, {"cell": pl.Int32})
-    storage = Histograms(Draws("philox", 1), {}, cells, {})
+    storage = Histograms(Draws("philox", 1), {}, cells, {}, ())
     shard = store.Shard(Path(), 1, 1, tuple(range(n)), ("",) * n, 0, 10, "", 4 * n)
     started = time.process_time()
     assert list(storage.chunks([shard, shard])) == [list(range(n))]

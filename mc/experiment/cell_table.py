@@ -79,8 +79,9 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
     -------
     polars.DataFrame
         `cell`, `scenario`, `policy`, every parameter in its unit (`tries` as the text
-        ``3x3x3``, no budget as null), `max_attempts`, `longest_wait` (rounds) and `baseline`
-        (a `cell`), the cell's `identity`, its number of `replications` and what it was
+        ``3x3x3``, a value for each layer as the text ``[2.0, 4.0]``, no budget as null; a column
+        with such a text is text for all cells), `max_attempts`, `longest_wait` (rounds) and
+        `baseline` (a `cell`), the cell's `identity`, its number of `replications` and what it was
         `stopped_by` (null until it has stopped). In the order of the file.
     """
     import polars as pl
@@ -95,8 +96,15 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
         "scenario": [point.scenario for point in points],
         "policy": [point.policy for point in points],
     }
+    schema = schema_of(CELL_COLUMNS)
     for name, parameter in PARAMETERS.items():
-        columns[name] = [parameter.kind.to_column(getattr(cell, name)) for cell in cells]
+        values = [parameter.kind.to_column(getattr(cell, name)) for cell in cells]
+        if any(isinstance(value, str) for value in values):
+            schema[name] = pl.String()
+            values = [value if value is None else str(value) for value in values]
+        elif any(isinstance(value, float) for value in values):
+            schema[name] = pl.Float64()
+        columns[name] = values
     columns |= {
         "max_attempts": [cell.max_attempts for cell in cells],
         "longest_wait": [cell.longest_wait for cell in cells],
@@ -105,7 +113,7 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
         "replications": [stop and stop.n for stop in stopped],
         "stopped_by": [stop and stop.by for stop in stopped],
     }
-    return pl.DataFrame(columns, schema_of(CELL_COLUMNS))
+    return pl.DataFrame(columns, schema)
 
 
 def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
@@ -126,9 +134,12 @@ def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
     ValueError
         A row is not that of a cell.
     """
+    names = [name for name in PARAMETERS if name in table.columns]
+    # a table older than a parameter has cells with its default, or with flattened layers
+    older: dict[str, Any] = {} if "chain" in names else {"chain": "flattened"}
     cells = {}
-    for row in table.select("cell", *PARAMETERS).iter_rows(named=True):
+    for row in table.select("cell", *names).iter_rows(named=True):
         number = row.pop("cell")
         values = {name: PARAMETERS[name].kind.from_column(value) for name, value in row.items()}
-        cells[number] = Cell(**values)
+        cells[number] = Cell(**values, **older)
     return cells

@@ -34,7 +34,7 @@ from mc.experiment.validation import (
     with_keys,
     within,
 )
-from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts
+from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts, lesson_conflicts
 
 Progress = Callable[[int, int], None]
 """Called with the number of cells done and that of all."""
@@ -67,8 +67,14 @@ class Bounds(Table):
 
 
 def _split(kind: Kind, values: object) -> list[object]:
-    """Tell a list of values from one value, which may be a list itself."""
-    return values if isinstance(values, list) and values and not kind.accepts(values) else [values]
+    """Tell a list of values from one value, which may be a list itself: of tries.
+
+    Where a number is a value as well, a list of numbers is several of them, and one value for each
+    layer is a list in the list.
+    """
+    if isinstance(values, list) and values and (kind.number or not kind.accepts(values)):
+        return values
+    return [values]
 
 
 def _condition_key(name: str) -> Any:
@@ -223,7 +229,8 @@ def make_cells(
             if met:
                 numbers.append(met[0])
                 continue
-        for conflict in (*conflicts(parameters), *_lesson_conflicts(parameters, generator)):
+        of_lesson = lesson_conflicts(parameters) if generator == "lesson" else ()
+        for conflict in (*conflicts(parameters), *of_lesson):
             rule = conflict.partition(", got ")[0]  # the number differs from cell to cell
             conflict_at.setdefault(rule, (cell_label(scenario, policy, at), conflict))
             n_conflicts[rule] += 1
@@ -240,10 +247,3 @@ def make_cells(
         if axes.n_cells and not cells.points:
             yield "no cell remains: the [[exclude]] tables leave out all of them"
     return cells
-
-
-def _lesson_conflicts(parameters: Mapping[str, Any], generator: Generator) -> list[str]:
-    if generator != "lesson" or not parameters["fault_rounds"] or not parameters["failure_rate"]:
-        return []
-    rule = 'failure_rate must be 0 in a cell with a fault window for generator "lesson"'
-    return [f"{rule}, got {parameters['failure_rate']}"]

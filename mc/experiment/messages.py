@@ -56,6 +56,8 @@ def value_text(value: object) -> str:
     """Write a parameter's value as an experiment file has it, a float with six digits."""
     if value is None:
         return "none"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_text, value))}]"
     text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
     return text.removesuffix(".0")
 

@@ -60,14 +60,14 @@ class Span(Table):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both ends in their canonical form, whole where the parameter is."""
+        """Both ends in their canonical form."""
         kind = PARAMETERS[self.parameter].kind
         return kind.parse(self.start), kind.parse(self.end)
 
     @property
     def whole(self) -> bool:
-        """Whether the values between are rounded to whole numbers, a half upwards."""
-        return isinstance(self.ends[0], int)
+        """Whether the values between are rounded to whole numbers, a half upwards: as both ends."""
+        return all(isinstance(end, int) for end in self.ends)
 
     def at_shares(self, shares: Iterable[float]) -> list[float]:
         """Map shares of 0 .. 1 evenly to all values: each whole number has an equal part."""
@@ -92,7 +92,7 @@ class Span(Table):
                 values = [value.exp() for value in values]
             if self.whole:
                 return [int(value.to_integral_value(decimal.ROUND_HALF_UP)) for value in values]
-            return [float(value) for value in values]
+            return [PARAMETERS[self.parameter].kind.parse(float(value)) for value in values]
 
 
 class Range(Span):

@@ -113,5 +113,5 @@ def template(name: str) -> str:
         for key, p in PARAMETERS.items()
     }
     width = max(map(len, entries))
-    lines = (f"#     {entry:<{width}}  # {p.meaning} ({p.unit})\n" for entry, p in entries.items())
+    lines = (f"#     {entry:<{width}}  # {p.meaning_with_unit}\n" for entry, p in entries.items())
     return _TEXT.replace("SCHEMA", SCHEMA_FILE).replace("FILE", name) + "".join(lines)

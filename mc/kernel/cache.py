@@ -1,4 +1,4 @@
-"""How compiled code is made, and where it is kept."""
+"""How compiled code is made, where it is kept, and how one function has a form for each type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from platformdirs import user_cache_path
 
-__all__ = ["CACHE_FOLDER", "OPTIONS", "compiled"]
+__all__ = ["CACHE_FOLDER", "compiled", "form_for"]
 
 
 def _cache_folder() -> str:
@@ -32,7 +32,7 @@ def _cache_folder() -> str:
 CACHE_FOLDER: Final = _cache_folder()
 """Where the compiled code of this room is kept."""
 
-OPTIONS: Final[Any] = {"error_model": "numpy", "_nrt": False}
+_OPTIONS: Final[Any] = {"error_model": "numpy", "_nrt": False}
 """How everything is compiled.
 
 `_nrt`: no function here allocates, and without numba's reference counts a call costs nothing
@@ -65,8 +65,31 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     def make(function: Callable[..., Any]) -> Any:
         before, config.CACHE_DIR = config.CACHE_DIR, CACHE_FOLDER  # read by `njit`
         try:
-            return numba.njit(cache=_writable(CACHE_FOLDER), **OPTIONS, **kind)(function)
+            return numba.njit(cache=_writable(CACHE_FOLDER), **_OPTIONS, **kind)(function)
         finally:
             config.CACHE_DIR = before
 
     return make
+
+
+def form_for(kind: type | None, function: Any) -> Callable[[Any], Any]:
+    """Register the form that a function has if its first argument is of a class, or None.
+
+    The form is chosen when the caller is compiled, so nobody pays for those that are not chosen.
+    """
+    from numba import types
+    from numba.extending import overload
+
+    def fits(argument: Any) -> bool:
+        if kind is None:
+            return isinstance(argument, types.NoneType)
+        return getattr(argument, "instance_class", None) is kind
+
+    def register(make: Any) -> Any:
+        @overload(function, jit_options=_OPTIONS, strict=False)
+        def choose(first, *others):
+            return make if fits(first) else None
+
+        return make
+
+    return register

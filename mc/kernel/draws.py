@@ -47,20 +47,35 @@ _PHILOX_W1: Final = np.uint64(0xBB67AE85)
 
 @intrinsic
 def wait_of(typing_context: Any, word: Any, width: Any, offset: Any) -> Any:
-    """Rounds until a retry: ``1 + floor(offset + word / 2**32 * width)``.
+    """Rounds until a retry: ``max(1, 1 + floor(offset + word / 2**32 * width))``.
 
-    Offset and width in 2**-32 rounds. The product has 128 bits, so the wait is exact.
+    Offset and width in 2**-32 rounds, the offset in two's complement: it may be -1. The product has
+    128 bits, so the wait is exact.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(128)
-        word, width, offset = (builder.zext(arg, wide) for arg in args)
-        start = builder.shl(offset, ir.Constant(wide, 32))
+        word, width = (builder.zext(arg, wide) for arg in args[:2])
+        start = builder.shl(builder.sext(args[2], wide), ir.Constant(wide, 32))
         total = builder.add(builder.mul(word, width), start)
         high = builder.trunc(builder.lshr(total, ir.Constant(wide, 64)), ir.IntType(64))
-        return builder.add(high, ir.Constant(ir.IntType(64), 1))
+        zero, one = (ir.Constant(ir.IntType(64), n) for n in (0, 1))
+        rounds = builder.select(builder.icmp_signed("<", high, zero), zero, high)
+        return builder.add(rounds, one)
 
     return types.int64(types.uint64, types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def scaled(typing_context: Any, word: Any, width: Any) -> Any:
+    """``floor(word / 2**32 * width)``, by a product of 128 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(arg, wide) for arg in args))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 32)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
 
 
 @intrinsic

@@ -39,9 +39,11 @@ from mc.kernel.layout import (
     C_THRESHOLD,
     C_WAITS,
     CALLS,
+    DENIED,
     DONE,
     DRAIN,
     DROPPED,
+    EXPIRED,
     GROW,
     IN_FLIGHT,
     INDEX_MASK,
@@ -127,6 +129,7 @@ def _make_replicate(calls_can_fail: bool) -> Any:
         pending = 0
         retries = 0
         dropped = 0
+        denied = 0
         wait_total = 0
         wait_max = 0
         late = 0
@@ -173,6 +176,7 @@ def _make_replicate(calls_can_fail: bool) -> Any:
                                     retries > np.int64(limits[U(n_primary & limit_mask)])
                                 ):
                                     dropped += 1
+                                    denied += attempt < last_attempt
                                     t += 1
                                     break
                                 word = remembered_jitter(stream, first, jitter, entry)
@@ -266,6 +270,7 @@ def _make_replicate(calls_can_fail: bool) -> Any:
                             n_waiting[due_slot] = n + 1
                     else:
                         dropped += 1
+                        denied += attempt < last_attempt
                 retries += n_due
 
                 j = max(n_served - n_due, 0)
@@ -303,6 +308,7 @@ def _make_replicate(calls_can_fail: bool) -> Any:
                             n_waiting[due_slot] = n + 1
                     else:
                         dropped += 1
+                        denied += last_attempt > 0
                     j += 1
                 pending += n_failed - (dropped - dropped_before)
                 t += 1
@@ -330,6 +336,8 @@ def _make_replicate(calls_can_fail: bool) -> Any:
         row[WAIT_MAX] = wait_max
         row[LATE] = late
         row[DRAIN] = drain if has_after else UNDEFINED
+        row[EXPIRED] = UNDEFINED
+        row[DENIED] = denied if limit_mask != 0 else UNDEFINED
         return DONE
 
     return replicate

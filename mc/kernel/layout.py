@@ -2,7 +2,7 @@
 
 Every array stands here once, in a tuple with names, which numba passes on as it is: the loops name
 what they take out of it. Axis letters: R replications, C cells, T rounds, P profiles, B kinds of
-waits, A attempts, L budgets, S slots of the wheel.
+waits, A attempts, L layers, S slots of the wheel.
 
 The timing wheel
 ----------------
@@ -18,6 +18,7 @@ so that the next attempt is ``entry + 1``. Requests are numbered from 0 in order
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,7 +41,12 @@ WAIT_TOTAL: Final = 11
 WAIT_MAX: Final = 12
 LATE: Final = 13
 DRAIN: Final = 14
-N_COUNTERS: Final = 15
+EXPIRED: Final = 15
+DENIED: Final = 16
+CALLS_OF_LAYER: Final = 17
+"""The first of the counters of layers: one for each but the innermost, the outermost first."""
+N_COUNTERS: Final = 17
+"""Those of a cell with one layer."""
 
 UNDEFINED: Final = -1
 """Stands for NULL in a counter that is otherwise never negative."""
@@ -69,7 +75,54 @@ C_MAX_ATTEMPTS: Final = 2
 C_LIMITS: Final = 3
 C_LIMIT_MASK: Final = 4
 C_THRESHOLD: Final = 5
-N_SCALARS: Final = 6
+C_CHAIN: Final = 6
+C_FIRST_WAIT: Final = 7
+C_LAYERS: Final = 8
+C_JITTER: Final = 9
+C_DEADLINES: Final = 10
+C_BUDGETS: Final = 11
+N_SCALARS: Final = 12
+
+CHAIN_KIND: Final = slice(C_LAYERS, N_SCALARS)
+"""Columns that are a `ChainKind`."""
+
+BY_TABLE: Final = 0
+DECORRELATED: Final = 1
+POLLY: Final = 2
+"""Values of C_JITTER."""
+
+NO_DEADLINE: Final = 0
+REQUEST_DEADLINE: Final = 1
+LAYER_DEADLINES: Final = 2
+"""Values of C_DEADLINES."""
+
+CHAIN_BUDGET: Final = 0
+LAYER_BUDGETS: Final = 1
+"""Values of C_BUDGETS."""
+
+
+class ChainKind(NamedTuple):
+    """What a cell's chain has, and so which loop it goes through.
+
+    Attributes
+    ----------
+    layers : int
+        How many its chain has.
+    jitter, deadlines, budgets : int
+        As in C_JITTER, C_DEADLINES, C_BUDGETS.
+    """
+
+    layers: int = 1
+    jitter: int = BY_TABLE
+    deadlines: int = NO_DEADLINE
+    budgets: int = CHAIN_BUDGET
+
+
+NEVER: Final = 1 << 62
+"""The deadline of a layer that has none."""
+
+POLLY_STEPS: Final = 1024
+"""Steps of a curve of `CellTables.polly`: the 10 high bits of a word name one."""
 
 P_WINDOW_START: Final = 0
 P_WINDOW_END: Final = 1
@@ -94,7 +147,9 @@ class CellTables(NamedTuple):
         fault window.
     scalars : ndarray of int64, shape (C, N_SCALARS)
         Of each cell: its profile, its kind of waits, max_attempts, row of `limits`, mask of the
-        index into `limits` (0 without a budget, so that its one large entry is read), threshold.
+        index into `limits` (0 without a budget, so that its one large entry is read), threshold,
+        row of `makers`, first wait of its layers (0: by the jitter; read where no table says it),
+        and its `ChainKind`.
     capacities : ndarray of int32, shape (P, T)
         Calls served in each round.
     failures : ndarray, shape (P, T)
@@ -104,10 +159,24 @@ class CellTables(NamedTuple):
         First round of the measured window, the round after its last, whether any served call can
         fail.
     offsets, widths : ndarray, shape (B, A)
-        After failed attempt n a retry waits ``1 + floor(offset + u * width)`` rounds, u uniform
-        on [0, 1): uint64 in 2**-32 rounds (`philox`), float64 in rounds (`lesson`).
-    limits : ndarray of int32, shape (L, n_requests + 1)
-        Most retries that a budget allows, by the number of primary calls.
+        Attempt n + 1 runs ``max(1, 1 + floor(offset + u * width))`` rounds after the one that the
+        layer which makes it saw fail, u uniform on [0, 1): uint64 in 2**-32 rounds (`philox`; the
+        offset may be -1, in two's complement), float64 in rounds (`lesson`). Where no table can
+        say it: base and cap (DECORRELATED), row of `polly` and cap (POLLY).
+    makers : ndarray of int8, shape (K, A + 1)
+        The outermost layer that itself makes attempt n: the one that retries, or for n = 0 the
+        first. All layers inside make it, too.
+    tries, strides : ndarray of int64, shape (C, L)
+        Attempts of each layer; the value of its digit in the number of an attempt, see `chain`.
+    deadlines : ndarray of int64, shape (C, L)
+        Rounds that each layer has from the first attempt of what it received; NEVER: no deadline.
+    ratios : ndarray of int64, shape (C, L, 3)
+        Retries that each layer's budget allows per primary call, for LAYER_BUDGETS: whole part,
+        numerator and denominator of the rest.
+    polly : ndarray of int64, shape (F, POLLY_STEPS + 1)
+        Curves of the jitter POLLY, by the step of u, in 2**-32 rounds.
+    limits : ndarray of int32, shape (budgets, n_requests + 1)
+        Most retries that a budget of the chain allows, by the number of primary calls.
     n_requests : int
         Room for the requests of a replication.
     ahead : tuple of int
@@ -127,26 +196,40 @@ class CellTables(NamedTuple):
     profiles: NDArray[np.int64]
     offsets: NDArray[Any]
     widths: NDArray[Any]
+    makers: NDArray[np.int8]
+    tries: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    deadlines: NDArray[np.int64]
+    ratios: NDArray[np.int64]
+    polly: NDArray[np.int64]
     limits: NDArray[np.int32]
     n_requests: int
     ahead: tuple[int, int]
     wheel_size: int
 
 
-def smallest_tables(number: type) -> CellTables:
-    """One cell without traffic; `number` is the type of its rates and waits."""
+def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
+    """A cell of each kind, without traffic; `number` is the type of their rates and waits."""
+    scalars = np.zeros((len(kinds), N_SCALARS), np.int64)
+    scalars[:, CHAIN_KIND] = list(kinds)
     return CellTables(
         n_rounds=1,
         thresholds=np.empty(0, np.uint64),
         guide=np.zeros(4096, np.uint16),
         exp_rate=1.0,
         service_drawn=False,
-        scalars=np.zeros((1, N_SCALARS), np.int64),
+        scalars=scalars,
         profiles=np.zeros((1, N_OF_PROFILE), np.int64),
         capacities=np.zeros((1, 1), np.int32),
         failures=np.zeros((1, 1), number),
         offsets=np.zeros((1, 1), number),
         widths=np.zeros((1, 1), number),
+        makers=np.zeros((1, 2), np.int8),
+        tries=np.ones((1, 1), np.int64),
+        strides=np.ones((1, 1), np.int64),
+        deadlines=np.full((1, 1), NEVER),
+        ratios=np.zeros((1, 1, 3), np.int64),
+        polly=np.empty((0, POLLY_STEPS + 1), np.int64),
         limits=np.zeros((1, 1), np.int32),
         n_requests=0,
         ahead=(0, 0),

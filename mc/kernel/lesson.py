@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.kernel.cache import compiled
-from mc.kernel.layout import ATTEMPT_MASK
-from mc.kernel.rounds import arrivals, draws_of, fails, start_cell, start_replication, wait
+from mc.kernel.cache import compiled, form_for
+from mc.kernel.generators import arrivals, fails, start_cell, start_replication, wait
+from mc.kernel.layout import ATTEMPT_MASK, C_WAITS
 
 # Park, Miller and Stockmeyer 1993, "Technical correspondence", Communications of the ACM 36(7)
 _MINSTD_A: Final = 48271
@@ -43,17 +43,17 @@ def _uniform(draws):
     return draws.state[0] / _MINSTD_M
 
 
-@draws_of(Lesson, start_replication)
+@form_for(Lesson, start_replication)
 def _(draws, tables, index):
     draws.seed[0] = index
 
 
-@draws_of(Lesson, start_cell)
+@form_for(Lesson, start_cell)
 def _(draws):
     draws.state[0] = draws.seed[0]
 
 
-@draws_of(Lesson, arrivals)
+@form_for(Lesson, arrivals)
 def _(draws, tables, t):
     """Knuth's product of uniforms, as the lesson has it."""
     n = 0
@@ -64,14 +64,14 @@ def _(draws, tables, t):
     return n
 
 
-@draws_of(Lesson, fails)
+@form_for(Lesson, fails)
 def _(draws, tables, p, t, entry):
     # Lesson: the draw is made in every cell without a fault window, and only there
     return tables.service_drawn and _uniform(draws) < tables.failures[p, t]
 
 
-@draws_of(Lesson, wait)
-def _(draws, tables, b, entry):
-    attempt = entry & ATTEMPT_MASK
-    waited = tables.offsets[b, attempt] + _uniform(draws) * tables.widths[b, attempt]
+@form_for(Lesson, wait)
+def _(draws, waits, tables, c, i, retry):
+    b, n = tables.scalars[c, C_WAITS], (retry & ATTEMPT_MASK) - 1
+    waited = tables.offsets[b, n] + _uniform(draws) * tables.widths[b, n]
     return 1 + np.int64(np.floor(waited))

@@ -1,33 +1,31 @@
 """The general loop: round by round and call by call, written to be read.
 
 It follows the model step by step and keeps nothing in mind but what the model does, so it is the
-place for whatever no table can say. What differs between kinds of draws is a function that is
-chosen by the type of its first argument when the loop is compiled: nobody pays for what a cell does
-not use. Under `philox` its rows are those of the fast loop, bit for bit.
+place for whatever no table can say. What differs between cells (the generator, what layers
+remember of their waits, deadlines, budgets) is an argument with a type of its own, None where a
+cell has no such thing: functions are chosen by it when the loop is compiled, so nobody pays for
+what a cell does not use. Under `philox` its rows are those of the fast loop, bit for bit.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numba.extending import overload
-from numpy.typing import NDArray
 
-from mc.kernel.cache import OPTIONS, compiled
-from mc.kernel.draws import U, draw_arrivals, jitter_word, service_word, wait_of
+from mc.kernel.budgets import allows, begins, has_budget, start_budgets
+from mc.kernel.cache import compiled
+from mc.kernel.chain import count_layers, digit_of, out_of_time, retry_of, start_clocks
+from mc.kernel.generators import arrivals, fails, start_cell, start_replication, wait
 from mc.kernel.layout import (
-    ATTEMPT_MASK,
-    C_LIMIT_MASK,
-    C_LIMITS,
-    C_MAX_ATTEMPTS,
+    C_LAYERS,
     C_PROFILE,
     C_THRESHOLD,
-    C_WAITS,
     CALLS,
+    CALLS_OF_LAYER,
+    DENIED,
     DONE,
     DRAIN,
     DROPPED,
+    EXPIRED,
     GROW,
     IN_FLIGHT,
     LATE,
@@ -51,125 +49,39 @@ from mc.kernel.layout import (
     WAIT_TOTAL,
     WINDOW_CALLS,
     WINDOW_REQUESTS,
-    CellTables,
-    Stream,
 )
 
-# --- draws: what the loop asks of a generator ----------------------------------------------------
+NO_RETRY = -1
 
 
-def start_replication(draws, tables, index):
-    """Begin the replication that has this index, or seed."""
+@compiled()
+def decide(draws, waits, deadlines, budgets, tables, c, t, entry, row):
+    """Let the layers decide after a call of round t failed, the innermost first.
 
-
-def start_cell(draws):
-    """Begin a cell of the replication."""
-
-
-def arrivals(draws, tables, t):
-    """How many requests arrive in round t."""
-
-
-def fails(draws, tables, p, t, entry):
-    """Whether a call that is served in round t fails all the same."""
-
-
-def wait(draws, tables, b, entry):
-    """Rounds until the retry of a call that failed: 1 or more."""
-
-
-class Philox(NamedTuple):
-    """Draws by purpose; the traffic is made once for all cells of a replication.
-
-    Attributes
-    ----------
-    k0, k1 : uint64
-        Low and high half of the seed.
-    replication : ndarray of uint64, shape (1,)
-        Its index.
-    uniforms, arrivals, first
-        As in `Traffic`.
+    Returns
+    -------
+    retry, due : int
+        The call that one of them makes, and its round; NO_RETRY where all have given up.
     """
-
-    k0: np.uint64
-    k1: np.uint64
-    replication: NDArray[np.uint64]
-    uniforms: NDArray[np.uint64]
-    arrivals: NDArray[np.int32]
-    first: NDArray[np.int32]
-
-
-def philox_draws(tables: CellTables, seed: int) -> Philox:
-    """Room for the draws of one replication after another."""
-    n_rounds = tables.n_rounds
-    return Philox(
-        U(seed & 0xFFFFFFFF),
-        U(seed >> 32),
-        np.zeros(1, np.uint64),
-        np.empty((n_rounds + 1) & ~1, np.uint64),
-        np.empty(n_rounds, np.int32),
-        np.empty(n_rounds + 1, np.int32),
-    )
-
-
-def draws_of(kind: type, function: Any) -> Any:
-    """Register the form that a function has for one kind of draws."""
-
-    def register(make: Any) -> Any:
-        @overload(function, jit_options=OPTIONS, strict=False)
-        def choose(draws, *others):
-            return make if getattr(draws, "instance_class", None) is kind else None
-
-        return make
-
-    return register
-
-
-@compiled()
-def _stream(draws):
-    return Stream(draws.k0, draws.k1, draws.replication[0], 0)
-
-
-@draws_of(Philox, start_replication)
-def _(draws, tables, index):
-    draws.replication[0] = U(index)
-    draw_arrivals(
-        _stream(draws), tables.n_rounds, tables.thresholds, tables.guide,
-        draws.uniforms, draws.arrivals, draws.first,
-    )  # fmt: skip
-
-
-@draws_of(Philox, start_cell)
-def _(draws):
-    pass
-
-
-@draws_of(Philox, arrivals)
-def _(draws, tables, t):
-    return np.int64(draws.arrivals[t])
-
-
-@draws_of(Philox, fails)
-def _(draws, tables, p, t, entry):
-    failure = tables.failures[p, t]
-    return failure > U(0) and service_word(_stream(draws), draws.first, entry) < failure
-
-
-@draws_of(Philox, wait)
-def _(draws, tables, b, entry):
-    attempt = entry & ATTEMPT_MASK
-    word = jitter_word(_stream(draws), draws.first, entry)
-    return wait_of(word, tables.widths[b, attempt], tables.offsets[b, attempt])
-
-
-# --- one replication of one cell -----------------------------------------------------------------
-
-
-@compiled()
-def within_budget(tables, c, retries, primary):
-    """Whether a budget allows a retry when so many calls of either kind have run."""
-    limits = tables.limits[tables.scalars[c, C_LIMITS]]
-    return retries <= limits[primary & tables.scalars[c, C_LIMIT_MASK]]
+    i = tables.scalars[c, C_LAYERS] - 1
+    while i >= 0:
+        if digit_of(tables, c, i, entry) + 1 < tables.tries[c, i]:
+            retry = retry_of(tables, c, i, entry)
+            if deadlines is None:
+                if allows(budgets, tables, c, i, row):
+                    return retry, t + wait(draws, waits, tables, c, i, retry)
+            else:
+                due = t + wait(draws, waits, tables, c, i, retry)
+                over = out_of_time(deadlines, tables, c, i, retry, due)
+                if over >= 0:
+                    row[EXPIRED] += 1
+                    i = over - 1  # its caller sees the failure, those between decide nothing
+                    continue
+                if allows(budgets, tables, c, i, row):
+                    return retry, due
+            row[DENIED] += 1
+        i -= 1
+    return NO_RETRY, 0
 
 
 @compiled()
@@ -185,15 +97,16 @@ def schedule(wheel, due, entry):
 
 
 @compiled()
-def replicate(draws, tables, c, wheel, row, record):
+def replicate(draws, waits, deadlines, budgets, tables, c, wheel, row, record):
     """Simulate one replication of one cell; give the status."""
-    p, b = tables.scalars[c, C_PROFILE], tables.scalars[c, C_WAITS]
+    p = tables.scalars[c, C_PROFILE]
     window_start = tables.profiles[p, P_WINDOW_START]
     window_end = tables.profiles[p, P_WINDOW_END]
     has_after = window_start < window_end < tables.n_rounds
-    row[:] = 0
+    row[: CALLS_OF_LAYER + tables.scalars[c, C_LAYERS] - 1] = 0
     row[DRAIN] = UNDEFINED
     start_cell(draws)
+    start_budgets(budgets)
     pending = 0  # requests that wait for a retry, which may be due after the end
     for t in range(tables.n_rounds):
         if t >= window_end and pending == 0 and row[DRAIN] == UNDEFINED:
@@ -223,6 +136,9 @@ def replicate(draws, tables, c, wheel, row, record):
             else:
                 entry = (t << ROUND_SHIFT) | (row[PRIMARY] << REQUEST_SHIFT)
                 row[PRIMARY] += 1
+            count_layers(tables, c, entry, row)
+            start_clocks(deadlines, tables, c, t, entry)
+            begins(budgets, tables, c, entry)
 
             if i < tables.capacities[p, t] and not fails(draws, tables, p, t, entry):
                 waited = t - (entry >> ROUND_SHIFT)
@@ -233,16 +149,13 @@ def replicate(draws, tables, c, wheel, row, record):
                 continue
 
             n_failed += 1
-            attempts = (entry & ATTEMPT_MASK) + 1
-            if attempts < tables.scalars[c, C_MAX_ATTEMPTS] and within_budget(
-                tables, c, row[RETRIES], row[PRIMARY]
-            ):
-                pending += 1
-                due = t + wait(draws, tables, b, entry)
-                if due < tables.n_rounds and not schedule(wheel, due, entry + 1):
-                    return GROW
-            else:
+            retry, due = decide(draws, waits, deadlines, budgets, tables, c, t, entry, row)
+            if retry == NO_RETRY:
                 row[DROPPED] += 1
+                continue
+            pending += 1
+            if due < tables.n_rounds and not schedule(wheel, due, retry):
+                return GROW
 
         if record is not None:
             record[ROUND_PRIMARY, t] = n_new
@@ -258,17 +171,29 @@ def replicate(draws, tables, c, wheel, row, record):
     if not has_after:
         row[SECOND_PEAK] = UNDEFINED
         row[DRAIN] = UNDEFINED
+    if deadlines is None:
+        row[EXPIRED] = UNDEFINED
+    if not has_budget(budgets, tables, c):
+        row[DENIED] = UNDEFINED
     return DONE
 
 
 @compiled(entry=True)
-def simulate_rounds(draws, tables, cells, indices, wheel, counters, start, record):
+def simulate_rounds(
+    draws, waits, deadlines, budgets, tables, cells, indices, wheel, counters, start, record
+):
     """Fill the rows of some cells, replication by replication.
 
     Parameters
     ----------
     draws : Philox or Lesson
         Which draws.
+    waits : Decorrelated, Polly or None
+        What the layers remember of their waits; None where a table says how long they are.
+    deadlines : Deadlines or None
+        When the calls of the layers began; None where there is no deadline.
+    budgets : LayerBudgets or None
+        The budgets of the layers; None where the chain has one, or none.
     tables : CellTables
         C cells.
     cells : ndarray of int64, shape (K,)
@@ -277,7 +202,7 @@ def simulate_rounds(draws, tables, cells, indices, wheel, counters, start, recor
         Replication indices or seeds.
     wheel : Wheel
         Room to work in.
-    counters : ndarray of int64, shape (R, C, N_COUNTERS)
+    counters : ndarray of int64, shape (R, C, N_COUNTERS or more)
         Output, overwritten from row `start` on.
     start : int
         First of the R * K rows to fill: 0, or the row that a GROW named.
@@ -294,10 +219,10 @@ def simulate_rounds(draws, tables, cells, indices, wheel, counters, start, recor
         start_replication(draws, tables, indices[r])
         for i in range(max(start - r * n_cells, 0), n_cells):
             c = cells[i]
-            if record is None:
-                status = replicate(draws, tables, c, wheel, counters[r, c], None)
-            else:
-                status = replicate(draws, tables, c, wheel, counters[r, c], record[r, c])
+            rounds = None if record is None else record[r, c]
+            status = replicate(
+                draws, waits, deadlines, budgets, tables, c, wheel, counters[r, c], rounds
+            )
             if status != DONE:
                 return status, r * n_cells + i
     return DONE, indices.size * n_cells

@@ -7,16 +7,24 @@ A `Cell` holds the parameters of one grid point, `tables` makes what the kernel 
 from mc.model.cell import (
     MAX_ATTEMPTS,
     MAX_CALLS,
+    MAX_LAYERS,
     MAX_RATE,
     MAX_REQUESTS,
     PARAMETERS,
     Cell,
     Generator,
     conflicts,
+    lesson_conflicts,
     parse_parameter,
 )
 from mc.model.columns import Column, ColumnType, schema_of
-from mc.model.kernel_tables import arrival_thresholds, table_bytes, tables, traffic_key
+from mc.model.kernel_tables import (
+    arrival_thresholds,
+    chain_kind,
+    table_bytes,
+    tables,
+    traffic_key,
+)
 from mc.model.metrics import (
     COUNTERS,
     HEADLINE,
@@ -25,15 +33,18 @@ from mc.model.metrics import (
     RECOVERY,
     Metric,
     PerCell,
+    counters_of,
     metrics_of,
 )
 from mc.model.parameters import Kind, Parameter
+from mc.model.waits import Schedule, schedule
 
 __all__ = [
     "COUNTERS",
     "HEADLINE",
     "MAX_ATTEMPTS",
     "MAX_CALLS",
+    "MAX_LAYERS",
     "MAX_RATE",
     "MAX_REQUESTS",
     "METRICS",
@@ -48,10 +59,15 @@ __all__ = [
     "Metric",
     "Parameter",
     "PerCell",
+    "Schedule",
     "arrival_thresholds",
+    "chain_kind",
     "conflicts",
+    "counters_of",
+    "lesson_conflicts",
     "metrics_of",
     "parse_parameter",
+    "schedule",
     "schema_of",
     "table_bytes",
     "tables",

@@ -12,11 +12,23 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
-from mc.model.parameters import Parameter, declare, layers, or_none, real, whole
+from mc.model import waits
+from mc.model.parameters import (
+    Parameter,
+    amount,
+    declare,
+    layers,
+    one_of,
+    or_none,
+    per_layer,
+    real,
+    whole,
+)
+from mc.model.waits import Backoff, Jitter, Layer
 
 Generator = Literal["philox", "lesson"]
 
@@ -29,6 +41,9 @@ MAX_ATTEMPTS: Final = 65_536
 MAX_CALLS: Final = 2_000_000_000
 """Most calls a replication may make: the kernel's limits of a budget have 32 bits."""
 
+MAX_LAYERS: Final = 8
+"""Most layers of a nested chain: the calls of each are counted."""
+
 MAX_RATE: Final = 700.0
 """Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""
 
@@ -36,9 +51,8 @@ MAX_RATE: Final = 700.0
 INT32_MAX: Final = 2**31 - 1
 
 _COUNT: Final = whole(0, INT32_MAX)
-_CALLS: Final = whole(
-    0, INT32_MAX, if_fraction="a fraction needs longer rounds: fewer rounds_per_second"
-)
+_CALLS: Final = amount(0, INT32_MAX)
+_ROUNDS: Final = per_layer(real(0, INT32_MAX))
 
 
 @dataclass(frozen=True)
@@ -65,27 +79,81 @@ class Cell:
     arrivals_per_second: float = declare(
         real(0), 97.22, "requests/s", "mean of the Poisson arrivals"
     )
-    capacity: int = declare(_CALLS, 6, "calls/round", "calls served in a round")
+    # round k of a phase (before, in, after the fault) serves floor((k + 1) c) - floor(k c) calls
+    capacity: float = declare(_CALLS, 6, "calls/round", "calls served in a round")
     fault_start: int = declare(_COUNT, 500, "rounds", "first round of the fault window")
     fault_rounds: int = declare(_COUNT, 0, "rounds", "length of the fault window; 0 means no fault")
-    fault_capacity: int = declare(
+    fault_capacity: float = declare(
         _CALLS, 0, "calls/round", "calls served in a round of the fault window"
     )
     failure_rate: float = declare(
         real(0, 1), 0.0, "probability", "chance that a served call fails all the same"
     )
     tries: tuple[int, ...] = declare(
-        layers(1, MAX_ATTEMPTS), (1,), "attempts", "attempts of each layer; their product counts"
+        layers(1, MAX_ATTEMPTS),
+        (1,),
+        "attempts",
+        "attempts of each layer at each call that it receives, the first included",
     )
-    # after attempt n the wait is drawn below min(backoff_cap, backoff_base * 2**n)
-    backoff_base: float = declare(
-        real(0, INT32_MAX), 2.0, "rounds", "backoff ceiling after the first attempt"
+    chain: Literal["nested", "flattened"] = declare(
+        one_of("nested", "flattened"),
+        "nested",
+        "",
+        "nested: each layer knows its own calls only; flattened: one layer with the product of "
+        "tries",
     )
-    backoff_cap: float = declare(
-        real(0, INT32_MAX), 32.0, "rounds", "upper limit of the backoff ceiling"
+    # after its attempt n a layer's ceiling is e = min(cap, base * factor**n)
+    backoff_base: float | tuple[float, ...] = declare(
+        _ROUNDS, 2.0, "rounds", "backoff ceiling after a layer's first attempt"
     )
-    budget: float | None = declare(
-        or_none(real(0, 1e6)), None, "retries/primary", "retries allowed per primary call, or none"
+    backoff_factor: float | tuple[float, ...] = declare(
+        per_layer(real(1)), 2.0, "", "growth of the backoff ceiling with each attempt of a layer"
+    )
+    backoff_cap: float | tuple[float, ...] = declare(
+        _ROUNDS, 32.0, "rounds", "upper limit of the backoff ceiling"
+    )
+    # the retry runs max(1, ceil(x)) rounds after the failed attempt; with u uniform on [0, 1) the
+    # delay x is u e (full), e/2 + u e/2 (equal), e (none), e (1 - s + 2 s u) (plus_minus),
+    # min(cap, base + u (max(base, 3 x') - base)), x' the one before (decorrelated), or by the curve
+    # of Polly's DecorrelatedJitterBackoffV2 (polly)
+    jitter: str = declare(
+        one_of(*get_args(Jitter)),
+        "full",
+        "",
+        "how a delay is drawn from its ceiling, or (decorrelated, polly) from the delay before",
+    )
+    jitter_share: float = declare(
+        real(0, 1), 0.2, "", "with plus_minus: by which share of the ceiling a delay varies"
+    )
+    first_wait: float | None = declare(
+        or_none(real(0, INT32_MAX)),
+        None,
+        "rounds",
+        "delay before a layer's first retry of a call (0: in the next round), or none: drawn",
+    )
+    # a retry that would run later is not scheduled; a layer's time runs from the first attempt of
+    # what it received, and its caller decides when it is over
+    deadline: int | tuple[int | None, ...] | None = declare(
+        per_layer(or_none(_COUNT)),
+        None,
+        "rounds",
+        "how long a request may be retried, or none; a list: how long each layer may retry a call "
+        "that it received",
+    )
+    # retries <= budget * primary, both counted when they run, from round 0; primary are the first
+    # calls of requests, or the calls that a layer receives
+    budget: float | tuple[float | None, ...] | None = declare(
+        per_layer(or_none(real(0, 1e6))),
+        None,
+        "retries/primary",
+        "retries allowed per primary call, or none",
+    )
+    budget_scope: Literal["chain", "layer"] = declare(
+        one_of("chain", "layer"),
+        "chain",
+        "",
+        "chain: one budget before the dependency; layer: each layer its own, for the calls that it "
+        "receives",
     )
     threshold: int = declare(_COUNT, 20, "rounds", "a success that waited longer counts as late")
 
@@ -126,12 +194,17 @@ class Cell:
         """Mean arrivals per round."""
         return self.arrivals_per_second / self.rounds_per_second
 
-    def ceiling(self, attempt: int) -> float:
-        """Backoff ceiling after attempt number `attempt`, in rounds."""
-        try:
-            return min(self.backoff_cap, math.ldexp(self.backoff_base, attempt))
-        except OverflowError:
-            return self.backoff_cap
+    @functools.cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that decide, the outermost first: a single one where they are flattened."""
+        return _layers(
+            self.tries,
+            self.chain,
+            self.deadline,
+            self.budget,
+            (self.backoff_base, self.backoff_factor, self.backoff_cap),
+            (self.jitter, self.jitter_share, self.first_wait),
+        )
 
     @functools.cached_property
     def longest_wait(self) -> int:
@@ -141,25 +214,24 @@ class Cell:
         the 27 and takes each as ``1 + ceiling``. The last attempt is followed by none, and the
         draw lies below the ceiling, so a wait is at most ``ceil(ceiling)`` rounds: 734.
         """
-        n_waits = self.max_attempts - 1
-        total, n = 0, 0
-        while n < n_waits and self.backoff_base > 0 and self.ceiling(n) < self.backoff_cap:
-            total += max(1, math.ceil(self.ceiling(n)))
-            n += 1
-        return total + (n_waits - n) * max(1, math.ceil(self.ceiling(n)))
+        return waits.longest_life(self.layers)
 
     @functools.cached_property
     def identity(self) -> str:
         """A name of the cell that depends on its parameters alone: 16 hexadecimal digits.
 
         Parameters at their default are left out, so a later version with a further parameter
-        gives the same name to the same cell.
+        gives the same name to the same cell. `chain` has an old meaning as well as a default: it
+        is left out where layers are flattened, as they all were before it was a parameter.
         """
         chosen = {
             name: value
             for name, value in self.parameters.items()
             if value != PARAMETERS[name].default
         }
+        chosen.pop("chain", None)
+        if self.chain == "nested" and len(self.tries) > 1:
+            chosen["chain"] = self.chain
         text = json.dumps(chosen, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -203,17 +275,41 @@ def _parse(name: str, value: object) -> Any:
 _parse_remembered = functools.lru_cache(maxsize=4096, typed=True)(_parse)
 
 
+@functools.lru_cache(maxsize=4096)
+def _layers(
+    tries: tuple[int, ...],
+    chain: str,
+    deadline: Any,
+    budget: Any,
+    of_each: tuple[Any, ...],
+    alike: tuple[Any, ...],
+) -> tuple[Layer, ...]:
+    if chain == "flattened":
+        tries = (math.prod(tries),)
+    n = len(tries)
+    if not isinstance(deadline, tuple):  # the request's
+        deadline = (deadline, *[None] * (n - 1))
+    backoffs = (
+        Backoff(*values, *alike) for values in zip(*(_each(x, n) for x in of_each), strict=True)
+    )
+    return tuple(map(Layer, tries, backoffs, deadline, _each(budget, n)))
+
+
+def _each(value: Any, n: int) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,) * n
+
+
 def conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Say which parameters cannot stand together, though each (in canonical form) is in range."""
-    return _conflicts(
+    return _size_conflicts(
         parameters["rounds"],
         parameters["arrivals_per_second"] / parameters["rounds_per_second"],
         math.prod(parameters["tries"]),
-    )
+    ) + _chain_conflicts(*(parameters[name] for name in _OF_THE_CHAIN))
 
 
 @functools.lru_cache(maxsize=4096)
-def _conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str, ...]:
+def _size_conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str, ...]:
     faults = []
     n_requests = rate * n_rounds
     if rate > MAX_RATE:
@@ -233,3 +329,67 @@ def _conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str, ...]
             f"got {n_requests * max_attempts:.0f}"
         )
     return tuple(faults)
+
+
+def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Say what the lesson's generator cannot draw: it knows the lesson's model alone."""
+    rule = '{} must be {} for generator "lesson", got {!r}'
+    if parameters["fault_rounds"] and parameters["failure_rate"]:
+        zero = "0 in a cell with a fault window"
+        yield rule.format("failure_rate", zero, parameters["failure_rate"])
+    if parameters["chain"] == "nested" and len(parameters["tries"]) > 1:
+        yield rule.format("chain", '"flattened"', "nested")
+    for name in ("backoff_factor", "jitter", "first_wait", "deadline", "budget_scope"):
+        default = PARAMETERS[name].default
+        if parameters[name] != default:
+            shown = "none" if default is None else default
+            yield rule.format(name, shown, parameters[name])
+
+
+_PER_LAYER: Final = ("backoff_base", "backoff_factor", "backoff_cap", "deadline", "budget")
+_OF_THE_CHAIN: Final = ("tries", "chain", *_PER_LAYER, "jitter", "budget_scope")
+
+
+@functools.lru_cache(maxsize=4096)
+def _chain_conflicts(*values: Any) -> tuple[str, ...]:
+    given = dict(zip(_OF_THE_CHAIN, values, strict=True))
+    faults = []
+    n_layers = len(given["tries"])
+    is_flattened = given["chain"] == "flattened"
+    if not is_flattened and n_layers > MAX_LAYERS:
+        faults.append(
+            f'tries must have <= {MAX_LAYERS} layers with chain = "nested", got {n_layers}'
+        )
+    for name in _PER_LAYER:
+        if not isinstance(given[name], tuple):
+            continue
+        if is_flattened:
+            faults.append(
+                f'{name} must be one value with chain = "flattened" (one layer), got a list'
+            )
+        elif len(given[name]) != n_layers:
+            faults.append(
+                f"{name} must have one value for each of the {n_layers} layers of tries, "
+                f"got {len(given[name])}"
+            )
+        elif name == "budget" and given["budget_scope"] == "chain":
+            faults.append('budget must be one value with budget_scope = "chain", got a list')
+    return tuple(faults) or tuple(_jitter_conflicts(given))
+
+
+def _jitter_conflicts(given: Mapping[str, Any]) -> Iterator[str]:
+    """What the kernel's 64 bits cannot hold of waits that depend on the one before."""
+    tries = (math.prod(given["tries"]),) if given["chain"] == "flattened" else given["tries"]
+    bases = _each(given["backoff_base"], len(tries))
+    if given["jitter"] == "decorrelated" and max(bases) > waits.DECORRELATED_MOST:
+        yield (
+            f"backoff_base must be <= {waits.DECORRELATED_MOST:.0f} "
+            f'with jitter = "decorrelated", got {max(bases):g}'
+        )
+    if given["jitter"] == "polly":
+        sizes = [base and math.log2(base) + n for base, n in zip(bases, tries, strict=True)]
+        if max(sizes) > math.log2(waits.POLLY_MOST):
+            yield (
+                f"backoff_base * 2**tries must be <= {waits.POLLY_MOST:.0f} "
+                f'with jitter = "polly", got 2**{max(sizes):.4g}'
+            )

@@ -8,19 +8,17 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from mc.model.cell import INT32_MAX, Cell, Generator
+from mc.model import waits
+from mc.model.cell import INT32_MAX, MAX_CALLS, Cell, Generator
+from mc.model.waits import TICKS, Layer
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second, which `--help` does not have
     import numpy as np
     from numpy.typing import NDArray
 
-    from mc.kernel import CellTables
-
-_N_RISING: Final = 1106
-"""Backoff ceilings that can differ: the smallest double, 2**-1074, doubled 1105 times is 2**31,
-which no cap exceeds."""
+    from mc.kernel import CellTables, ChainKind
 
 
 def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
@@ -53,28 +51,33 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     exact = generator == "philox"
     n_requests = _room_for_requests(cells[0])
     n_waits = max(max(cell.max_attempts for cell in cells) - 1, 1)
+    n_layers = max(len(cell.layers) for cell in cells)
 
     profile_rows: dict[tuple[Any, ...], int] = {}
-    wait_rows: dict[tuple[float, float], int] = {}
+    wait_rows: dict[tuple[Layer, ...], int] = {}
     limit_rows: dict[float | None, int] = {}
+    chain_rows: dict[tuple[int, ...], int] = {}
     scalars = np.array(
         [
             (
                 profile_rows.setdefault(_profile(cell), len(profile_rows)),
-                wait_rows.setdefault((cell.backoff_base, cell.backoff_cap), len(wait_rows)),
+                wait_rows.setdefault(_waits_key(cell), len(wait_rows)),
                 cell.max_attempts,
-                limit_rows.setdefault(cell.budget, len(limit_rows)),
-                0 if cell.budget is None else -1,
+                limit_rows.setdefault(_chain_budget(cell), len(limit_rows)),
+                0 if _chain_budget(cell) is None else -1,
                 cell.threshold,
+                chain_rows.setdefault(_tries_of(cell), len(chain_rows)),
+                0 if cell.first_wait is None else max(1, math.ceil(cell.first_wait)),
+                *chain_kind(cell),
             )
             for cell in cells
         ],
         np.int64,
     )
     profiles, capacities, failures = _by_round(list(profile_rows), cells[0].rounds, exact=exact)
-    widths = np.array([_ceilings(*wait, n_waits, exact=exact) for wait in wait_rows])
+    offsets, widths, polly = _by_attempt(list(wait_rows), n_waits, exact=exact)
     limits = [_retry_limits(budget, n_requests + 1, exact=exact) for budget in limit_rows]
-    longest = float(widths.max()) / (2**32 if exact else 1)
+    longest = max(1, *(waits.longest_wait(cell.layers) for cell in cells))
     rate = cells[0].rate_per_round
     thresholds, guide = arrival_thresholds(rate if exact else 0.0)
     return CellTables(
@@ -87,12 +90,15 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
         profiles=profiles,
         capacities=capacities,
         failures=failures,
-        offsets=np.zeros_like(widths),
+        offsets=offsets,
         widths=widths,
+        polly=polly,
+        makers=np.array([_makers(tries, n_waits + 1) for tries in chain_rows], np.int8),
+        **_by_layer(cells, n_layers),
         limits=np.array(limits, np.int32),
         n_requests=n_requests,
         ahead=_rounds_drawn_ahead(cells),
-        wheel_size=1 << min(max(math.ceil(longest), 1), cells[0].rounds).bit_length(),
+        wheel_size=1 << min(longest, cells[0].rounds).bit_length(),
     )
 
 
@@ -120,22 +126,182 @@ def _by_round(
         start = min(fault_start, n_rounds)
         end = min(fault_start + fault_rounds, n_rounds)
         windows[p] = start, end, failure_rate > 0
-        capacities[p] = capacity
-        capacities[p, start:end] = fault_capacity
+        if fault_rounds == 0:  # a single phase
+            start = end = n_rounds
+        capacities[p, :start] = _served(capacity, start)
+        capacities[p, start:end] = _served(fault_capacity, end - start)
+        capacities[p, end:] = _served(capacity, n_rounds - end)
         failures[p] = round(failure_rate * 2**32) if exact else failure_rate
     return windows, capacities, failures
 
 
-def _ceilings(base: float, cap: float, n: int, *, exact: bool) -> NDArray[Any]:
-    """Backoff ceilings after attempts 0 .. n-1."""
+def _served(capacity: float, n: int) -> NDArray[np.int64]:
+    """Calls served in each of n rounds of a phase; the capacity is the decimal as written."""
     import numpy as np
 
-    cell = Cell(backoff_base=base, backoff_cap=cap)
-    rising = [cell.ceiling(attempt) for attempt in range(min(n, _N_RISING))]
-    rising += rising[-1:] * (n - len(rising))
+    return np.diff(_floors(Fraction(repr(capacity)), n + 1))
+
+
+def _floors(ratio: Fraction, n: int) -> NDArray[np.int64]:
+    """``floor(k * ratio)`` for k = 0 .. n - 1."""
+    import numpy as np
+
+    top, bottom = ratio.numerator, ratio.denominator
+    if top * n < 2**63 and bottom < 2**63:
+        return top * np.arange(n, dtype=np.int64) // bottom
+    return np.array([top * k // bottom for k in range(n)])
+
+
+# --- the chain ------------------------------------------------------------------------------------
+
+
+def chain_kind(cell: Cell) -> ChainKind:
+    """What a cell's chain has, and so which loop it goes through."""
+    from mc import kernel
+
+    layers = cell.layers
+    jitters = {"decorrelated": kernel.DECORRELATED, "polly": kernel.POLLY}
+    deadlines = kernel.NO_DEADLINE
+    if any(layer.deadline is not None for layer in layers[1:]):
+        deadlines = kernel.LAYER_DEADLINES
+    elif layers[0].deadline is not None:
+        deadlines = kernel.REQUEST_DEADLINE
+    has_budget = any(layer.budget is not None for layer in layers)
+    is_layers = has_budget and cell.budget_scope == "layer" and len(layers) > 1
+    return kernel.ChainKind(
+        layers=len(layers),
+        jitter=jitters.get(cell.jitter, kernel.BY_TABLE),
+        deadlines=deadlines,
+        budgets=kernel.LAYER_BUDGETS if is_layers else kernel.CHAIN_BUDGET,
+    )
+
+
+def _chain_budget(cell: Cell) -> float | None:
+    """The budget before the dependency; with one layer its own budget is the same."""
+    if cell.budget_scope == "chain" or len(cell.layers) == 1:
+        return cell.layers[0].budget
+    return None
+
+
+def _tries_of(cell: Cell) -> tuple[int, ...]:
+    """Attempts of each layer that decides."""
+    return tuple(layer.tries for layer in cell.layers)
+
+
+def _waits_key(cell: Cell) -> tuple[Layer, ...]:
+    """What a cell's tables by attempt are made of: the layers that retry.
+
+    A table of the waits of a single one does not depend on how often it tries.
+    """
+    retrying = [layer._replace(deadline=None, budget=None) for layer in cell.layers]
+    retrying = [layer for layer in retrying if layer.tries > 1]
+    if len(retrying) == 1 and cell.jitter not in ("decorrelated", "polly"):
+        return (retrying[0]._replace(tries=0),)
+    return tuple(retrying)
+
+
+def _by_attempt(
+    chains: Sequence[tuple[Layer, ...]], n: int, *, exact: bool
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    """The tables `offsets`, `widths` and `polly`."""
+    import numpy as np
+
+    from mc import kernel
+
+    shape = len(chains), n
+    offsets = np.zeros(shape, np.uint64 if exact else np.float64)
+    widths = np.zeros(shape, offsets.dtype)
+    curves: dict[tuple[int, ...], int] = {}
+    for b, layers in enumerate(chains):
+        made: list[tuple[Any, Any]] = []  # of the layers inside
+        for layer in reversed(layers):
+            own = _layer_waits(layer, n, curves, exact=exact)
+            made = [wait for last in own for wait in (*made, last)] + made
+        offsets[b, : len(made)] = [offset for offset, _ in made]
+        widths[b, : len(made)] = [width for _, width in made]
+    polly = np.array(list(curves), np.int64).reshape(-1, kernel.POLLY_STEPS + 1)
+    return offsets, widths, polly
+
+
+def _layer_waits(
+    layer: Layer, n: int, curves: dict[tuple[int, ...], int], *, exact: bool
+) -> list[tuple[Any, Any]]:
+    """Offset and width of each wait of a layer, as the kernel has them.
+
+    Of the only layer that retries (`tries` 0) there are n waits.
+    """
+    backoff = layer.backoff
+    n_own = layer.tries - 1 if layer.tries else n
     if not exact:
-        return np.array(rising)
-    return np.array([round(math.ldexp(ceiling, 32)) for ceiling in rising], np.uint64)
+        return [(0.0, ceiling) for ceiling in waits.ceilings(backoff, n_own)]
+    cap = waits.in_ticks(backoff.cap)
+    if backoff.jitter == "decorrelated":
+        return [(waits.in_ticks(backoff.base), cap)] * n_own
+    if backoff.jitter == "polly":
+        rows = (waits.polly_curve(backoff.base, k) for k in range(n_own))
+        return [(curves.setdefault(row, len(curves)), cap) for row in rows]
+    spans = waits.spans(backoff, n_own)
+    if backoff.jitter == "full":
+        drawn = [*spans]
+    else:  # rounded up where full jitter, which is never a whole number of rounds, is rounded down
+        drawn = [((offset - 1) % 2**64, width) for offset, width in spans]
+    if backoff.first_wait is not None:
+        drawn[:1] = [((max(1, math.ceil(backoff.first_wait)) - 1) * TICKS, 0)][:n_own]
+    return drawn
+
+
+def _makers(tries: tuple[int, ...], n: int) -> NDArray[np.int64]:
+    """The outermost layer that makes each of the attempts 0 .. n - 1."""
+    import numpy as np
+
+    attempts, stride = np.arange(n), 1
+    makers = np.full(n, len(tries) - 1)
+    for i in range(len(tries) - 1, -1, -1):
+        makers[attempts % stride == 0] = i
+        stride *= tries[i]
+    return makers
+
+
+def _by_layer(cells: Sequence[Cell], n_layers: int) -> dict[str, NDArray[np.int64]]:
+    """The tables `tries`, `strides`, `deadlines` and `ratios`."""
+    import numpy as np
+
+    from mc.kernel import NEVER
+
+    shape = len(cells), n_layers
+    made = {name: np.ones(shape, np.int64) for name in ("tries", "strides")}
+    made["deadlines"] = np.full(shape, NEVER)
+    made["ratios"] = np.zeros((*shape, 3), np.int64)
+    for c, cell in enumerate(cells):
+        for i, layer in enumerate(cell.layers):
+            made["tries"][c, i] = layer.tries
+            made["strides"][c, i] = math.prod(_tries_of(cell)[i + 1 :])
+            if layer.deadline is not None:
+                made["deadlines"][c, i] = layer.deadline
+            made["ratios"][c, i] = _ratio(layer.budget)
+    return made
+
+
+def _ratio(budget: float | None) -> tuple[int, int, int]:
+    """Whole part, numerator and denominator of a budget; without one, more than all calls."""
+    if budget is None:
+        return INT32_MAX, 0, 1
+    ratio = Fraction(repr(budget))
+    if ratio.denominator > MAX_CALLS:
+        # p primary calls allow floor(p * ratio), which the largest fraction up to it gives, too, if
+        # its denominator may be any p. The nearest one is either that or the next above it.
+        near = ratio.limit_denominator(MAX_CALLS)
+        if near > ratio:
+            a, b = near.numerator, near.denominator
+            inverse = pow(a, -1, b)
+            below = inverse + (MAX_CALLS - inverse) // b * b
+            near = Fraction((a * below - 1) // b, below)
+        ratio = near
+    whole, rest = divmod(ratio.numerator, ratio.denominator)
+    return whole, rest, ratio.denominator
+
+
+# --- the rest -------------------------------------------------------------------------------------
 
 
 def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
@@ -162,7 +328,7 @@ def _room_for_requests(cell: Cell) -> int:
 
 def table_bytes(cell: Cell) -> int:
     """Most bytes that one more cell adds to the tables of a block, and to what is made of them."""
-    return 16 * cell.rounds + 4 * _room_for_requests(cell) + 16 * cell.max_attempts
+    return 16 * cell.rounds + 4 * _room_for_requests(cell) + 17 * cell.max_attempts
 
 
 def _retry_limits(budget: float | None, n: int, *, exact: bool) -> NDArray[np.int64]:
@@ -175,10 +341,7 @@ def _retry_limits(budget: float | None, n: int, *, exact: bool) -> NDArray[np.in
     if not exact:
         # Lesson: the product is a double, which for some budgets (0.29, 0.35, 0.7) falls short
         return np.array(np.floor(budget * primary).clip(max=INT32_MAX), np.int64)
-    ratio = Fraction(repr(budget))
-    if ratio.numerator * n < 2**63 and ratio.denominator < 2**63:
-        return np.array((ratio.numerator * primary // ratio.denominator).clip(max=INT32_MAX))
-    return np.array([min(ratio.numerator * p // ratio.denominator, INT32_MAX) for p in range(n)])
+    return _floors(Fraction(repr(budget)), n).clip(max=INT32_MAX)
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mc.model.cell import Cell
+from mc.model.cell import MAX_LAYERS, Cell
 
 PerCell = Literal["window_rounds", "window_arrivals"]
 """What a counter can be divided by that is constant in a cell: the rounds of the fault window that
@@ -43,7 +43,8 @@ class Metric:
     label : str
         What a sentence or an axis calls it; the name if not given.
     exists : callable or None
-        Whether a cell, by its parameters, can have more of it than 0; None if every cell can.
+        Whether there is such a thing in a cell, by its parameters; None if in every cell. It is
+        NULL in a cell where there is none, and no column of an experiment without such a cell.
     """
 
     name: str
@@ -68,6 +69,27 @@ class Metric:
     def is_ratio(self) -> bool:
         """Whether it is computed from counters, and never stored in their place."""
         return self.counter != self.name
+
+
+def _has_deadline(cell: Cell) -> bool:
+    return any(layer.deadline is not None for layer in cell.layers)
+
+
+def _has_budget(cell: Cell) -> bool:
+    return any(layer.budget is not None for layer in cell.layers)
+
+
+def _calls_of(layer: int) -> Metric:
+    """The calls of one of the layers, counted from 1, that has another inside."""
+    inside = "the outermost layer" if layer == 1 else f"layer {layer}, counted from outside,"
+    return Metric(
+        f"calls_{layer}",
+        "calls",
+        f"calls that {inside} made; NULL if it is the innermost, whose calls are `calls`",
+        nullable=True,
+        heading=f"calls of\nlayer {layer}",
+        exists=lambda cell: len(cell.layers) > layer,
+    )
 
 
 _COUNTERS: Final = (  # in the kernel's order
@@ -113,6 +135,23 @@ _COUNTERS: Final = (  # in the kernel's order
         nullable=True,
         without_retries=0,
     ),
+    Metric(
+        "expired",
+        "retries",
+        "how often a deadline made a layer give up; NULL without one",
+        nullable=True,
+        without_retries=0,
+        exists=_has_deadline,
+    ),
+    Metric(
+        "denied",
+        "retries",
+        "how often a budget refused a retry; NULL without one",
+        nullable=True,
+        without_retries=0,
+        exists=_has_budget,
+    ),
+    *(_calls_of(layer) for layer in range(1, MAX_LAYERS)),
 )
 
 _RATIOS: Final = (
@@ -165,7 +204,7 @@ METRICS: Final = {metric.name: metric for metric in (*_COUNTERS, *_RATIOS)}
 """Every number that is summarised, compared and put to claims: the counters, then the ratios."""
 
 COUNTERS: Final = tuple(metric.name for metric in _COUNTERS)
-"""What is counted in a replication, in the kernel's order."""
+"""What can be counted in a replication, in the kernel's order."""
 
 RATIOS: Final = tuple(metric.name for metric in _RATIOS)
 """What is computed from the counters."""
@@ -188,3 +227,8 @@ def metrics_of(cells: Iterable[Cell]) -> dict[str, Metric]:
         for name, metric in METRICS.items()
         if metric.exists is None or any(map(metric.exists, listed))
     }
+
+
+def counters_of(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Those of `COUNTERS` that exist in one of the cells or more: the columns of their rows."""
+    return tuple(name for name, metric in metrics_of(cells).items() if not metric.is_ratio)

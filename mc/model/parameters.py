@@ -34,7 +34,8 @@ class Kind:
     schema : dict
         JSON schema of a value as TOML has it; None is written "none" there.
     column : ColumnType
-        Type of a column of such values.
+        Type of a column of such values: int32 also where some are fractions, and any type where
+        some are texts; a table with such a value has the type that holds all of its values.
     number : Kind or None
         The numbers among the values: what a range between two of them goes through.
     to_column, from_column : callable
@@ -85,9 +86,14 @@ class Parameter:
         return list(self.default) if isinstance(self.default, tuple) else self.default
 
     @property
+    def meaning_with_unit(self) -> str:
+        """Meaning and unit; a pure number and a name have none."""
+        return f"{self.meaning} ({self.unit})" if self.unit else self.meaning
+
+    @property
     def description(self) -> str:
         """Meaning, unit and rule in one line."""
-        return f"{self.meaning} ({self.unit}): {self.kind.rule}"
+        return f"{self.meaning_with_unit}: {self.kind.rule}"
 
 
 def declare(kind: Kind, default: Any, unit: str, meaning: str) -> Any:
@@ -98,14 +104,14 @@ def declare(kind: Kind, default: Any, unit: str, meaning: str) -> Any:
 # ---- Kinds -----------------------------------------------------------------------------------
 
 
-def whole(low: int, high: int, if_fraction: str = "") -> Kind:
-    """Make the kind of whole numbers in a range; `if_fraction` says what to do if one is given."""
+def whole(low: int, high: int) -> Kind:
+    """Make the kind of whole numbers in a range."""
     rule = f"a whole number >= {low} and <= {high}"
 
     def parse(value: object) -> int:
         real = _finite(value)
         if real is None or not real.is_integer() or not low <= real <= high:
-            raise _refusal(rule, value, if_fraction if real is not None and real % 1 else "")
+            raise _refusal(rule, value)
         return int(real)
 
     kind = Kind(rule, parse, {"type": "integer", "minimum": low, "maximum": high}, "int32")
@@ -128,6 +134,30 @@ def real(low: float, high: float = math.inf, *, low_open: bool = False) -> Kind:
 
     kind = Kind(rule, parse, schema, "float")
     return replace(kind, number=kind)
+
+
+def amount(low: float, high: float) -> Kind:
+    """Make the kind of numbers in a range, whole ones as integers: once it had only these."""
+    number = real(low, high)
+
+    def parse(value: object) -> int | float:
+        parsed = number.parse(value)
+        return int(parsed) if parsed.is_integer() else parsed
+
+    kind = replace(number, parse=parse, column="int32")
+    return replace(kind, number=kind)
+
+
+def one_of(*names: str) -> Kind:
+    """Make the kind of a few names."""
+    rule = f"one of {', '.join(names)}"
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or value not in names:
+            raise _refusal(rule, value)
+        return value
+
+    return Kind(rule, parse, {"enum": list(names)}, "text")
 
 
 def or_none(kind: Kind) -> Kind:
@@ -172,8 +202,50 @@ def layers(low: int, high: int) -> Kind:
     )
 
 
-def _refusal(rule: str, value: object, advice: str = "") -> ValueError:
-    return ValueError(f"must be {rule}, got {value!r}{advice and '; '}{advice}")
+def per_layer(kind: Kind) -> Kind:
+    """Make the kind that also has a tuple of values, one for each layer, the outermost first.
+
+    In TOML that is a list, in columns the text ``[2.0, 4.0, none]``.
+    """
+    rule = f"{kind.rule}, or a list with one for each layer"
+
+    def parse(value: object) -> Any:
+        if not isinstance(value, list | tuple):
+            try:
+                return kind.parse(value)
+            except ValueError:
+                raise _refusal(rule, value) from None
+        try:
+            return tuple(kind.parse(entry) for entry in value)
+        except ValueError:
+            raise _refusal(rule, value) from None
+
+    def to_column(value: Any) -> Any:
+        if not isinstance(value, tuple):
+            return kind.to_column(value)
+        return f"[{', '.join('none' if entry is None else repr(entry) for entry in value)}]"
+
+    def from_column(value: Any) -> Any:
+        if not isinstance(value, str):
+            return kind.from_column(value)
+        if not value.startswith("["):  # of another cell than the one that makes the column text
+            return kind.parse(float(value))
+        entries = value[1:-1].split(", ")
+        return parse([entry if entry == "none" else float(entry) for entry in entries])
+
+    a_list = {"type": "array", "minItems": 1, "items": kind.schema}
+    return replace(
+        kind,
+        rule=rule,
+        parse=parse,
+        schema={"anyOf": [kind.schema, a_list]},
+        to_column=to_column,
+        from_column=from_column,
+    )
+
+
+def _refusal(rule: str, value: object) -> ValueError:
+    return ValueError(f"must be {rule}, got {value!r}")
 
 
 def _finite(value: object) -> float | None:

@@ -267,7 +267,7 @@ def shade_fault(panel: Axes, cell: Cell) -> None:
         panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
 
 
-def _capacities(cell: Cell) -> list[int]:
+def _capacities(cell: Cell) -> list[float]:
     return [cell.capacity, cell.fault_capacity, cell.capacity] if fault(cell) else [cell.capacity]
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import polars as pl
 
 from mc import kernel
-from mc.model import COUNTERS, METRICS, Cell, Generator
+from mc.model import Cell, Generator
 from mc.runner.simulation import Block, Task, rows_of, simulate_block
 from mc.statistics import stacks
+from mc.statistics.rows import metrics_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,12 +89,16 @@ class Sample:
     ----------
     row_ns : float
         What the kernel needs for a row.
-    spread : ndarray of float64, shape (K, len(METRICS))
-        Standard deviation of each of `METRICS`, in the whole numbers that are stored.
+    spread : ndarray of float64, shape (K, metrics)
+        Standard deviation of each metric of the experiment, in the whole numbers that are stored;
+        the counters come first.
+    n_counters : int
+        How many of them are counters.
     """
 
     row_ns: float
     spread: NDArray[np.float64]
+    n_counters: int
 
     @property
     def row_bytes(self) -> float:
@@ -104,7 +109,7 @@ class Sample:
         A counter takes about as many bits as a normal distribution of its spread, rounded, has
         entropy: log2(sd sqrt(2 pi e)). Delta coding and zstd come close to that.
         """
-        counters = self.spread[:, : len(COUNTERS)]
+        counters = self.spread[:, : self.n_counters]
         bits = np.log2(1 + counters * math.sqrt(2 * math.pi * math.e))
         return float(bits.sum(axis=1).mean() / 8)
 
@@ -123,7 +128,7 @@ class Sample:
         return float(np.maximum(1.0, distinct).sum(axis=1).mean())
 
 
-NO_SAMPLE: Final = Sample(0.0, np.zeros((1, len(METRICS))))
+NO_SAMPLE: Final = Sample(0.0, np.zeros((1, 0)), 0)
 """For what has no missing cell."""
 
 
@@ -157,13 +162,14 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     for number in chosen:
         cell = storage.parameters[number]
         m = max(1, min(most, int(_MOST_SIZE / (cell.rounds * (1 + cell.rate_per_round)))))
-        block = Block((number,), (cell,), draws.generator)
+        (block,) = storage.blocks([number])
         counters = simulate_block(block, draws.indices(0, m), draws.seed)
         row_ns.append(_row_ns(cell, counters, draws.generator, shared[number]))
-        rows.append(rows_of(Task((number,), 0, m), counters, draws))
+        rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, draws))
         if time.perf_counter() > deadline:
             break
-    return Sample(float(np.mean(row_ns)), _spread(storage, pl.concat(rows)))
+    spread = _spread(storage, pl.concat(rows))
+    return Sample(float(np.mean(row_ns)), spread, len(storage.counters))
 
 
 def _row_ns(cell: Cell, counters: NDArray[np.int64], generator: Generator, shared: int) -> float:
@@ -176,10 +182,10 @@ def _row_ns(cell: Cell, counters: NDArray[np.int64], generator: Generator, share
 
 
 def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
-    """Standard deviation of each of `METRICS` in each cell, in whole numbers."""
+    """Standard deviation of each metric in each cell, in whole numbers."""
     spreads = []
     for stack in stacks(rows, storage.lines(rows["cell"].unique())):
-        numbers = [stack.numbers(metric) for metric in METRICS.values()]
+        numbers = [stack.numbers(metric) for metric in metrics_in(stack.rows)]
         masked = [np.ma.masked_array(some.numbers, ~some.known) for some in numbers]
         spreads.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
     return np.concatenate(spreads)

@@ -156,7 +156,7 @@ class Histograms(Storage):
             counters = np.concatenate(
                 [simulate_block(block, indices, self.draws.seed) for block in blocks], axis=1
             )
-            rows = rows_of(Task(simulated, at, end), counters, self.draws)
+            rows = rows_of(Task(simulated, at, end), counters, self.counters, self.draws)
             (stack,) = stacks(rows, lines)
             parts.append(tallies.count(stack, task.ids, claims))
             # Two of about the same size are added, so that each value is sorted only a few times.
@@ -254,7 +254,8 @@ class Histograms(Storage):
         baselines = lines.select(cell="baseline").join(
             self.cells, on="cell", how="left", maintain_order="left"
         )
-        return tallies.restored(table, tallies.some_sums(sums, places), lines, baselines)
+        kept = tallies.some_sums(sums, places)
+        return tallies.restored(table, kept, lines, baselines, self.metrics)
 
     def count_claims(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
         """Add what was counted of each claim."""
@@ -316,7 +317,10 @@ class Histograms(Storage):
             left = deadline - time.perf_counter()
             if left <= 0:
                 return None, []
-            counting = replace(self, claims={key: claim_of(key) for key in shard.claims})
+            claims = {key: claim_of(key) for key in shard.claims}
+            stored = store.read_sums(shard.path)["traffic"]
+            counters = tuple(name for name in self.counters if name in stored)
+            counting = replace(self, claims=claims, counters=counters)
             counted, rest = counting.count(task_of(shard), stop, left)
             return (shard, counted[0][1]) if counted and not rest else None, []
 

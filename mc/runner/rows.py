@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from mc import statistics, store
-from mc.model import COUNTERS, METRICS
+from mc.model import METRICS
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import Task, cut, rows_of, simulate_task
@@ -75,7 +75,9 @@ class Rows(Storage):
         """Simulate a task."""
         indices, seed = self.draws.indices(*task.range), self.draws.seed
         done, rest = simulate_task(task, self.blocks(task.ids), indices, seed, stop, progress)
-        return [Content(part, rows_of(part, made, self.draws)) for part, made in done], rest
+        return [
+            Content(part, rows_of(part, made, self.counters, self.draws)) for part, made in done
+        ], rest
 
     def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
         """Estimate what the missing rows cost."""
@@ -121,7 +123,7 @@ class Rows(Storage):
 
     def tallies(self, shards: Sequence[Shard], numbers: Sequence[int]) -> list[Tally]:
         """Count the rows of some cells."""
-        rows = _scan(shards, numbers).collect()
+        rows = self._scan(shards, numbers).collect()
         return [tallies.count(stack) for stack in statistics.stacks(rows, self.lines(numbers))]
 
     def count_claims(self, shards: Sequence[Shard]) -> dict[str, ClaimCounts]:
@@ -130,7 +132,7 @@ class Rows(Storage):
         for scenario in dict.fromkeys(claim.scenario for claim in self.claims.values()):
             chosen = {key: c for key, c in self.claims.items() if c.scenario == scenario}
             numbers = {number for claim in chosen.values() for number in claim.cells}
-            rows, claims = _scan(shards, numbers).collect(), list(chosen.values())
+            rows, claims = self._scan(shards, numbers).collect(), list(chosen.values())
             counts = statistics.count_claims(rows, self.cells, claims)
             counted |= dict(zip(chosen, counts, strict=True))
         return counted
@@ -145,13 +147,19 @@ class Rows(Storage):
         size = max(1, DECIDING_ROWS // n)
         for at in range(0, len(numbers), size):
             chunk = numbers[at : at + size]
-            early = _scan(shards, chunk).filter(pl.col("replication") < n)
+            early = self._scan(shards, chunk).filter(pl.col("replication") < n)
             rows = early.select(columns).collect()
             for stack in statistics.stacks(rows, self.lines(chunk)):
                 yield (
                     stack.cells,
                     {name: statistics.histogram(stack.numbers(m)) for name, m in wanted.items()},
                 )
+
+    def _scan(self, shards: Sequence[Shard], numbers: Collection[int]) -> pl.LazyFrame:
+        """The rows of some cells."""
+        holding = [shard.path for shard in shards if not set(numbers).isdisjoint(shard.cells)]
+        rows = store.scan(holding or [shards[0].path], self.counters)
+        return rows.filter(pl.col("cell").is_in(list(numbers)))
 
     # --- checking them -----------------------------------------------------------------------
 
@@ -213,9 +221,15 @@ class Rows(Storage):
         seeds = ["seed"] if self.draws.generator == "lesson" else []
         try:
             rows = pl.read_parquet(io.BytesIO(shard.path.read_bytes()))
+            # a shard may be older than the cell, or the version, that has a further counter
+            counters = [
+                name
+                for name in self.counters
+                if name in rows.columns or METRICS[name].exists is None
+            ]
             rows = rows.select(
                 pl.col("cell").cast(pl.Int32),
-                pl.col("replication", *seeds, *COUNTERS).cast(pl.Int64),
+                pl.col("replication", *seeds, *counters).cast(pl.Int64),
             )
         except (OSError, pl.exceptions.PolarsError) as error:
             raise FolderError(f"{shard.path}: cannot be read ({first_line(error)})") from error
@@ -227,14 +241,6 @@ class Rows(Storage):
         if not rows.select("cell", "replication").equals(pl.DataFrame(expected)):
             raise FolderError(f"{shard.path}: its rows are not those that its footer names")
         return rows
-
-
-def _scan(shards: Sequence[Shard], numbers: Collection[int]) -> pl.LazyFrame:
-    """The rows of some cells."""
-    wanted = set(numbers)
-    holding = [shard.path for shard in shards if not wanted.isdisjoint(shard.cells)]
-    rows = store.scan(holding or [shards[0].path])
-    return rows.filter(pl.col("cell").is_in(list(wanted)))
 
 
 def _random_draws(
@@ -279,7 +285,7 @@ def _part(shard: Shard, rows: pl.DataFrame, task: Task) -> pl.DataFrame:
 def _differences(shard: Shard, stored: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
     """The counters of the same rows that differ, one counter after another."""
     frames = []
-    for name in made.columns[2:]:
+    for name in stored.columns[2:]:
         both = made.select(
             pl.lit(str(shard.path)).alias("file"),
             "cell",

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from mc import experiment as experiments
-from mc import kernel, statistics, store
+from mc import statistics, store
 from mc.experiment import Experiment, Stop
 from mc.experiment.messages import cell_label
+from mc.model import COUNTERS, counters_of
 from mc.runner import dask
 from mc.runner.dask import Cluster
 from mc.runner.resume import Stock, cell_names, may_be_finished, state_of, take_stock
 from mc.runner.shards import make_shards
-from mc.runner.simulation import ROW_COLUMNS, Task, n_threads
+from mc.runner.simulation import ROW_COLUMNS, Task, n_threads, prepare
 from mc.runner.stages import precise_cells
 from mc.runner.storage import Ranges, Storage, n_rows
 from mc.runner.tables import make_tables
@@ -317,9 +318,14 @@ def _run_part(job: Job, stock: Stock, manifest: Mapping[str, Any] | None) -> Non
 
 
 def _new_manifest(experiment: Experiment) -> dict[str, Any]:
+    counters = counters_of(point.parameters for point in experiment.points)
     columns = {
         "cells": experiments.CELL_COLUMNS,
-        "replications": ROW_COLUMNS,
+        "replications": {
+            name: column
+            for name, column in ROW_COLUMNS.items()
+            if name in counters or name not in COUNTERS
+        },
         "histograms": HISTOGRAMS_COLUMNS,
         "summary": statistics.SUMMARY_COLUMNS,
         "comparisons": statistics.COMPARISONS_COLUMNS,
@@ -508,7 +514,8 @@ def _simulate(job: Job, tasks: Sequence[Task], n_done: int) -> None:
     if job.cluster is not None:
         dask.work_on(job.cluster, job.folder, job.storage, job.token, tasks, add)
         return
-    kernel.prepare(job.experiment.generator)
+    ids = {number for task in tasks for number in task.ids}
+    prepare((job.storage.parameters[number] for number in ids), job.experiment.generator)
     do_all(
         tasks, job.jobs, lambda task, stop: make_shards(job.folder, job.storage, task, stop, add)
     )

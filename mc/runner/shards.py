@@ -12,7 +12,7 @@ import polars as pl
 
 from mc import experiment as experiments
 from mc.experiment import Claim, Experiment
-from mc.model import Cell
+from mc.model import Cell, counters_of
 from mc.runner.histograms import Histograms
 from mc.runner.rows import Rows
 from mc.runner.simulation import Draws, Task
@@ -37,7 +37,8 @@ def storage_from(
     """The same, from the `source` of an experiment, its cells and the table of cells."""
     kind = Rows if source["keep"] == Rows.keep else Histograms
     by_key = {claim_key(claim): claim for claim in claims}
-    return kind(Draws.of(source), parameters, cells.sort("cell"), by_key)
+    counters = counters_of(parameters.values())
+    return kind(Draws.of(source), parameters, cells.sort("cell"), by_key, counters)
 
 
 def make_shards(

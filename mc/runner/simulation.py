@@ -114,11 +114,14 @@ class Block:
         Their parameters.
     generator : {"philox", "lesson"}
         Which draws.
+    n_counters : int
+        Counters of a row: those of all cells whose rows it is put together with.
     """
 
     ids: tuple[int, ...]
     cells: tuple[Cell, ...]
     generator: Generator
+    n_counters: int = kernel.N_COUNTERS
 
     @cached_property
     def tables(self) -> CellTables:
@@ -126,8 +129,20 @@ class Block:
         return model.tables(self.cells, self.generator)
 
 
-def plan_blocks(cells: Mapping[int, Cell], generator: Generator) -> list[Block]:
-    """Group cells by the traffic they share, in the order of their first appearance."""
+def n_counters(cells: Iterable[Cell], names: Iterable[str] = ()) -> int:
+    """How many counters the kernel gives of some cells, or of others with certain counters."""
+    n_layers = max((len(cell.layers) for cell in cells), default=1)
+    return max(kernel.N_COUNTERS + n_layers - 1, *(1 + COUNTERS.index(name) for name in names), 0)
+
+
+def plan_blocks(
+    cells: Mapping[int, Cell], generator: Generator, names: Iterable[str] = ()
+) -> list[Block]:
+    """Group cells by the traffic they share, in the order of their first appearance.
+
+    If these are some of the cells of an experiment, `names` are the counters of all.
+    """
+    width = n_counters(cells.values(), names)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index, cell in cells.items():
         groups.setdefault(model.traffic_key(cell, generator), []).append(index)
@@ -137,7 +152,7 @@ def plan_blocks(cells: Mapping[int, Cell], generator: Generator) -> list[Block]:
         size = max(1, min(CELLS_PER_BLOCK, room))
         for at in range(0, len(group), size):
             ids = tuple(group[at : at + size])
-            blocks.append(Block(ids, tuple(cells[i] for i in ids), generator))
+            blocks.append(Block(ids, tuple(cells[i] for i in ids), generator, width))
     return blocks
 
 
@@ -162,7 +177,7 @@ def simulate_block(
 
     Returns
     -------
-    ndarray of int64, shape (R, C, N_COUNTERS)
+    ndarray of int64, shape (R, C, block.n_counters)
         `kernel.UNDEFINED` where a counter has no value.
 
     Raises
@@ -172,7 +187,7 @@ def simulate_block(
         a fault of the machine.
     """
     tables = block.tables
-    counters = np.empty((indices.size, len(block.cells), kernel.N_COUNTERS), np.int64)
+    counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
     if block.generator == "philox":
         status, row = kernel.simulate_philox(tables, indices, seed, counters, record)
     else:
@@ -272,7 +287,7 @@ def simulate_task(
 
     Returns
     -------
-    done : list of (Task, ndarray of int64, shape (R, C, N_COUNTERS))
+    done : list of (Task, ndarray of int64, shape (R, C, counters))
         The task, or those parts of it that are done, and their counters.
     rest : list of Task
         What is left of it.
@@ -312,10 +327,10 @@ def _simulate_range(
     """Simulate a block in calls of about `BLOCK_SECONDS`, so that a run can be stopped.
 
     Returns the counters of the R replications of `indices`, or of the first of them if it was
-    stopped, or after the deadline; shape (R or fewer, C, N_COUNTERS).
+    stopped, or after the deadline; shape (R or fewer, C, block.n_counters).
     """
     block = replace(block)  # a copy, whose tables do not outlive this call
-    parts = [np.empty((0, len(block.ids), kernel.N_COUNTERS), np.int64)]
+    parts = [np.empty((0, len(block.ids), block.n_counters), np.int64)]
     at, size = 0, 1
     clock = time.perf_counter()
     while at < indices.size and not stop.is_set():
@@ -380,31 +395,34 @@ def simulate(
     -------
     polars.DataFrame
         One row for each (cell, replication), sorted: `cell` (index into `cells`),
-        `replication`, `seed` (with `lesson`), then the counters. NULL where a counter is
-        undefined: `second_peak` and `drain` of a cell without a time after the fault.
+        `replication`, `seed` (with `lesson`), then the counters that can be other than 0 in one
+        of the cells. NULL where a counter is undefined: `second_peak` and `drain` of a cell
+        without a time after the fault, the calls of a layer that is the innermost of a cell, or
+        that it does not have.
 
     Raises
     ------
     ValueError
-        Seeds or replications out of range or repeated, `jobs` below 1, or a cell with both a
-        fault window and a failure rate under `lesson`.
+        Seeds or replications out of range or repeated, `jobs` below 1, or a cell that `lesson`
+        has no draws for: it knows the lesson's model alone.
     TypeError
         `cells` is no sequence of cells, or another argument no whole number.
 
     Examples
     --------
     >>> import mc
-    >>> cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), budget=0.3)
+    >>> cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), chain="flattened", budget=0.3)
     >>> mc.simulate([cell], generator="lesson", seeds=[20260802])["calls"].item()
     4065
     """
     check_cells(cells, generator)
     names, indices = chosen_indices(replications, seed, generator, seeds)
     n = indices.size
-    rows = np.empty((kernel.N_COUNTERS, len(cells), n), np.int64)
+    columns = model.counters_of(cells)
+    rows = np.empty((n_counters(cells), len(cells), n), np.int64)
 
     def make(task: Task, stop: StopFlag) -> tuple[None, list[Task]]:
-        blocks = plan_blocks({i: cells[i] for i in task.ids}, generator)
+        blocks = plan_blocks({i: cells[i] for i in task.ids}, generator, columns)
         some = indices[task.start : task.stop]
         done, rest = simulate_task(task, blocks, some, int(seed), stop)
         for part, counters in done:
@@ -412,20 +430,20 @@ def simulate(
         return None, rest
 
     blocks = plan_blocks(dict(enumerate(cells)), generator)
-    kernel.prepare(generator)
+    prepare(cells, generator)
     do_all(cut([Task(block.ids, 0, n) for block in blocks]), n_threads(jobs), make)
     return frame(
         np.repeat(np.arange(len(cells)), n),
         np.tile(names, len(cells)),
-        rows.reshape(kernel.N_COUNTERS, -1),
+        rows.reshape(len(rows), -1),
+        columns,
         seeds=np.tile(indices, len(cells)) if generator == "lesson" else None,
     )
 
 
-LESSON_REFUSES: Final = (
-    'with generator = "lesson" a cell must not have both fault_rounds > 0 and failure_rate > 0 '
-    "(the lesson draws no failures of served calls beside a fault window)"
-)
+def prepare(cells: Iterable[Cell], generator: Generator) -> None:
+    """Compile what simulating cells takes, or load it; to be called before threads start."""
+    kernel.prepare(generator, {model.chain_kind(cell) for cell in cells})
 
 
 def check_cells(cells: Sequence[Cell], generator: Generator) -> None:
@@ -434,9 +452,9 @@ def check_cells(cells: Sequence[Cell], generator: Generator) -> None:
         raise TypeError(f"cells must be a list of Cell, got {cells!r}")
     if generator not in ("philox", "lesson"):
         raise ValueError(f'generator must be "philox" or "lesson", got {generator!r}')
-    for index, cell in enumerate(cells):
-        if generator == "lesson" and cell.fault_rounds > 0 and cell.failure_rate > 0:
-            raise ValueError(f"cell {index}: {LESSON_REFUSES}")
+    for index, cell in enumerate(cells) if generator == "lesson" else ():
+        for conflict in model.lesson_conflicts(cell.parameters):
+            raise ValueError(f"cell {index}: {conflict}")
 
 
 def chosen_indices(
@@ -487,39 +505,44 @@ ROW_COLUMNS: Final[dict[str, Column]] = {
     ),
     "seed": Column("int64", "", "seed of the replication, with the lesson's generator only"),
 } | {name: Column("int64", METRICS[name].unit, METRICS[name].meaning) for name in COUNTERS}
-"""The columns of `frame`, in their order."""
+"""The columns that rows can have, in their order."""
 
 
 def frame(
     cells: NDArray[np.int64],
     replications: NDArray[np.int64],
     counters: NDArray[np.int64],
+    names: Sequence[str],
     seeds: NDArray[np.int64] | None = None,
 ) -> pl.DataFrame:
     """N rows as a polars frame with `ROW_COLUMNS`.
 
-    Their keys are `cells` and `replications`, of shape (N,). `counters` has the shape
-    (N_COUNTERS, N); `kernel.UNDEFINED` becomes NULL. `seeds` are there with the lesson's generator.
+    Their keys are `cells` and `replications`, of shape (N,). `counters` are in the kernel's order,
+    of shape (counters, N); `kernel.UNDEFINED` becomes NULL. Those in `names` are columns: they
+    exist in one of the cells, or more. `seeds` are there with the lesson's generator.
     """
     columns = {"cell": pl.Series(cells.astype(np.int32)), "replication": pl.Series(replications)}
     if seeds is not None:
         columns["seed"] = pl.Series(seeds)
-    for name, values in zip(COUNTERS, counters, strict=True):
+    for name in names:
         # 64 bits on disk cost nothing, and polars sums 32 in 32: totals would be silently wrong
-        series = pl.Series(np.ascontiguousarray(values))
+        series = pl.Series(np.ascontiguousarray(counters[COUNTERS.index(name)]))
         if METRICS[name].nullable:
             series = series.set(series == kernel.UNDEFINED, None)
         columns[name] = series
     return pl.DataFrame(columns)
 
 
-def rows_of(task: Task, counters: NDArray[np.int64], draws: Draws) -> pl.DataFrame:
-    """Rows of a task, sorted by (cell, replication); counters of shape (R, C, N_COUNTERS)."""
+def rows_of(
+    task: Task, counters: NDArray[np.int64], names: Sequence[str], draws: Draws
+) -> pl.DataFrame:
+    """Rows of a task, sorted by (cell, replication); counters of shape (R, C, counters)."""
     order = np.argsort(task.ids)
     is_lesson = draws.generator == "lesson"
     return frame(
         np.repeat(np.array(task.ids)[order], task.stop - task.start),
         np.tile(np.arange(task.start, task.stop), order.size),
-        counters[:, order].transpose(2, 1, 0).reshape(kernel.N_COUNTERS, -1),
+        counters[:, order].transpose(2, 1, 0).reshape(counters.shape[-1], -1),
+        names,
         seeds=np.tile(draws.indices(*task.range), order.size) if is_lesson else None,
     )

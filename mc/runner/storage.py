@@ -13,7 +13,7 @@ import polars as pl
 
 from mc import store
 from mc.experiment import Claim
-from mc.model import Cell
+from mc.model import METRICS, Cell
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import Block, Draws, Task, plan_blocks
 from mc.statistics import ClaimCounts, Histogram
@@ -82,6 +82,8 @@ class Storage(ABC):
         The table of cells, sorted by `cell`.
     claims : mapping of str to Claim
         By `claim_key`.
+    counters : tuple of str
+        Those that exist in one cell of the experiment, or more.
     keep : str
         What an experiment file calls it: "rows" or "histograms".
     """
@@ -90,6 +92,7 @@ class Storage(ABC):
     parameters: Mapping[int, Cell]
     cells: pl.DataFrame
     claims: Mapping[str, Claim]
+    counters: tuple[str, ...]
 
     keep: ClassVar[str]
 
@@ -99,9 +102,17 @@ class Storage(ABC):
         draws = self.draws
         return store.draws_name(draws.generator, draws.seed, draws.seeds, self.keep)
 
+    @property
+    def metrics(self) -> list[str]:
+        """The counters and what is computed of them."""
+        return [
+            m.name for m in METRICS.values() if {m.counter, m.per or m.counter} <= {*self.counters}
+        ]
+
     def blocks(self, numbers: Iterable[int]) -> list[Block]:
         """Group some cells for the kernel."""
-        return plan_blocks({n: self.parameters[n] for n in numbers}, self.draws.generator)
+        cells = {n: self.parameters[n] for n in numbers}
+        return plan_blocks(cells, self.draws.generator, self.counters)
 
     def lines(self, numbers: Iterable[int]) -> pl.DataFrame:
         """The lines of some cells in the table of cells."""

@@ -13,7 +13,7 @@ from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
 from mc.experiment.messages import hint, quote, tries_text, value_text
 from mc.model import Cell, Generator
-from mc.runner.simulation import Block, Draws, check_cells, chosen_indices, simulate_block
+from mc.runner.simulation import Draws, check_cells, chosen_indices, plan_blocks, simulate_block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +89,7 @@ def rounds_of(
     -------
     Rounds
     """
-    block = Block((0,), (cell,), generator)
+    (block,) = plan_blocks({0: cell}, generator)
     record = np.empty((indices.size, 1, kernel.N_RECORDED, cell.rounds), np.int32)
     simulate_block(block, indices, seed, record)
     return Rounds(

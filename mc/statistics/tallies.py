@@ -24,7 +24,7 @@ from mc.statistics.claims import ClaimCounts, count_claims
 from mc.statistics.comparisons import COMPARISONS_SCHEMA, PairCounts, comparison, count_pairs
 from mc.statistics.counts import Histogram, Sums, from_pairs
 from mc.statistics.estimates import as_frame
-from mc.statistics.rows import Numbers, Stack, divisors_of
+from mc.statistics.rows import Numbers, Stack, divisors_of, metrics_in
 from mc.statistics.summary import MetricCounts, count_metric, summary
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class Tally:
     cells : polars.DataFrame, height K
         Their lines in the table of cells, sorted by `cell`.
     metrics : mapping of str to MetricCounts
-        Of each of `METRICS`.
+        Of each metric that the rows have.
     pairs : mapping of str to PairCounts
-        Of each of `METRICS`, with the baseline, of all K cells.
+        The same, with the baseline, of all K cells.
     claims : mapping of str to ClaimCounts
         By `claim_key`.
     """
@@ -137,17 +137,18 @@ def count(
     right = np.searchsorted(numbers, stack.cells["baseline"].to_numpy()[left])
     own = _part(stack, left)
     metrics, pairs = {}, {}
-    for name, metric in METRICS.items():
-        metrics[name] = count_metric(own, metric)
-        pairs[name] = _with_baselines(stack.numbers(metric), left, right, metrics[name].traffic)
+    for metric in metrics_in(stack.rows):
+        metrics[metric.name] = counts = count_metric(own, metric)
+        numbers_of_it = stack.numbers(metric)
+        pairs[metric.name] = _with_baselines(numbers_of_it, left, right, counts.traffic)
     some = dict(claims or {})
-    counts = count_claims(stack.rows, stack.cells, list(some.values()))
+    claimed = count_claims(stack.rows, stack.cells, list(some.values()))
     return Tally(
         n=np.full(len(left), stack.rows.height // len(numbers)),
         cells=own.cells,
         metrics=metrics,
         pairs=pairs,
-        claims=dict(zip(some, counts, strict=True)),
+        claims=dict(zip(some, claimed, strict=True)),
     )
 
 
@@ -193,9 +194,12 @@ def added(tallies: Sequence[Tally]) -> Tally:
         n=reduce(add, (tally.n for tally in tallies)),
         cells=first.cells,
         metrics={
-            name: _added_metrics([tally.metrics[name] for tally in tallies]) for name in METRICS
+            name: _added_metrics([tally.metrics[name] for tally in tallies])
+            for name in first.metrics
         },
-        pairs={name: _added_pairs([tally.pairs[name] for tally in tallies]) for name in METRICS},
+        pairs={
+            name: _added_pairs([tally.pairs[name] for tally in tallies]) for name in first.pairs
+        },
         claims={key: reduce(add, (tally.claims[key] for tally in tallies)) for key in first.claims},
     )
 
@@ -271,8 +275,8 @@ def histograms(tally: Tally) -> pl.DataFrame:
     """
     frames = []
     numbers = tally.cells["cell"].to_numpy()
-    for order, name in enumerate(METRICS):
-        counted = tally.metrics[name].histogram
+    for order, metric in enumerate(tally.metrics.values()):
+        counted = metric.histogram
         places = np.repeat(np.arange(len(numbers)), np.diff(counted.offsets))
         frame = pl.DataFrame(
             {
@@ -293,7 +297,7 @@ def histograms(tally: Tally) -> pl.DataFrame:
         )
         frames += [rest, frame]
     names = pl.col("order").replace_strict(
-        range(len(METRICS)), list(METRICS), return_dtype=pl.String
+        range(len(tally.metrics)), list(tally.metrics), return_dtype=pl.String
     )
     together = pl.concat(frames).sort("cell", "order", "value", nulls_last=True)
     return together.select("cell", metric=names, value="value", count="count").cast(
@@ -306,7 +310,7 @@ def sums(tally: Tally) -> dict[str, Any]:
     return {
         "n": tally.n.tolist(),
         "baselines": tally.cells["baseline"].to_list(),
-        "traffic": {name: tally.metrics[name].traffic.tolist() for name in METRICS},
+        "traffic": {name: counted.traffic.tolist() for name, counted in tally.metrics.items()},
         "ratio": {name: _listed(tally.metrics[name].ratio) for name in _RATIOS},
         "pairs": {
             name: [
@@ -334,7 +338,11 @@ def _listed(ratio: Sums | None) -> Any:
 
 
 def restored(
-    table: pl.DataFrame, kept: Mapping[str, Any], cells: pl.DataFrame, baselines: pl.DataFrame
+    table: pl.DataFrame,
+    kept: Mapping[str, Any],
+    cells: pl.DataFrame,
+    baselines: pl.DataFrame,
+    names: Sequence[str],
 ) -> Tally:
     """Make the tally again from what was kept of it.
 
@@ -347,18 +355,25 @@ def restored(
     cells, baselines : polars.DataFrame, height K
         The lines of its cells in the table of cells, sorted by `cell`, and those of their
         baselines.
+    names : sequence of str
+        The metrics of the experiment. One that it had not when the tally was made is NULL in
+        all of these cells.
 
     Returns
     -------
     Tally
         The one of which `histograms` and `sums` were made.
     """
-    counted = histograms_of(table, cells, list(METRICS))
+    counted = histograms_of(table, cells, names)
     metrics, pairs = {}, {}
-    for name, metric in METRICS.items():
+    for name in names:
+        metric = METRICS[name]
+        undefined = np.zeros((cells.height, len(SUMS["traffic"])), object)
+        traffic = np.array(kept["traffic"].get(name, undefined), object)
         ratio = np.array(kept["ratio"][name], object) if name in _RATIOS else None
-        metrics[name] = MetricCounts(counted[name], np.array(kept["traffic"][name], object), ratio)
-        lines = np.array(kept["pairs"][name], object).reshape(cells.height, 9)
+        metrics[name] = MetricCounts(counted[name], traffic, ratio)
+        lines = np.array(kept["pairs"].get(name, undefined[:, :9]), object)
+        lines = lines.reshape(cells.height, len(SUMS["pairs"]))
         pairs[name] = PairCounts(
             lines[:, :6],
             lines[:, 6].astype(np.int64),
@@ -472,7 +487,9 @@ def contradictions(
         yield "its sums are not of the cells and replications that its footer names"
     undefined = table.filter(pl.col("value").is_null()).select("cell", "metric", "count")
     null = {(cell, metric): count for cell, metric, count in undefined.iter_rows()}
-    for name, own in histograms_of(table, cells, list(METRICS)).items():
+    always = [name for name, metric in METRICS.items() if metric.exists is None]
+    names = [name for name in METRICS if name in {*kept["traffic"], *always}]
+    for name, own in histograms_of(table, cells, names).items():
         known, first, second = (
             own.sums(terms).tolist()
             for terms in (own.counts, own.counts * own.values, own.counts * own.values**2)

@@ -302,7 +302,11 @@ class Results:
     def scan(self) -> pl.LazyFrame:
         """The rows as a lazy frame, read as far as a query needs them, and not checked."""
         self._must_keep("rows")
-        return scan(self._shards())
+        keys = ("cell", "replication", "seed")
+        return scan(
+            self._shards(),
+            [name for name in self.manifest["columns"]["replications"] if name not in keys],
+        )
 
     def _must_keep(self, wanted: str) -> None:
         if self._keep != wanted:
@@ -359,19 +363,30 @@ def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
     return True
 
 
-def scan(paths: Iterable[Path]) -> pl.LazyFrame:
-    """A lazy frame over some shards."""
+def scan(paths: Iterable[Path], counters: Iterable[str] = ()) -> pl.LazyFrame:
+    """A lazy frame over some shards; NULL where a shard does not have one of the counters.
+
+    It is older than the cell, or the version, that has it.
+    """
     import polars as pl
 
     shards: list[Any] = list(paths)
     if shards and isinstance(shards[0], ObjectPath):
+        import pyarrow as pa
         from pyarrow import dataset
 
         # polars' own access to object stores would need our credentials a second time
         keys, files = [str(path.key) for path in shards], shards[0].files
-        return pl.scan_pyarrow_dataset(dataset.dataset(keys, filesystem=files, format="parquet"))
+        found = dataset.dataset(keys, filesystem=files, format="parquet")
+        missing = [name for name in counters if name not in found.schema.names]
+        schema = pa.schema([*found.schema, *(pa.field(name, pa.int64()) for name in missing)])
+        return pl.scan_pyarrow_dataset(found.replace_schema(schema))
+    names = [str(path) for path in shards]
+    schema = {name: pl.Int64() for name in counters}
+    if names:
+        schema = {**pl.read_parquet_schema(names[0])} | schema
     # brackets, asterisks and question marks are part of a folder's name
-    return pl.scan_parquet([str(path) for path in shards], glob=False)
+    return pl.scan_parquet(names, glob=False, schema=schema or None, missing_columns="insert")
 
 
 def load(folder: str | Path) -> Results:

@@ -1,0 +1,99 @@
+"""The layers of a chain: which of them makes an attempt, which retries, whose time is over.
+
+The attempts of a request have numbers in mixed radix, with one digit for each layer, the innermost
+layer's last: ``n = (d[0] * tries[1] + d[1]) * tries[2] + d[2]``. The stride of a layer is the value
+of its digit, the product of the tries of the layers inside. Layer i makes attempt n itself if its
+stride divides n; its retry raises its digit by 1 and sets those inside to 0. Where layers gave up
+before their attempts were used up, n jumps over numbers that never run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mc.kernel.cache import compiled, form_for
+from mc.kernel.layout import (
+    ATTEMPT_MASK,
+    C_CHAIN,
+    C_LAYERS,
+    CALLS_OF_LAYER,
+    INDEX_MASK,
+    REQUEST_SHIFT,
+    CellTables,
+)
+
+
+@compiled()
+def digit_of(tables, c, i, entry):
+    """The attempt of layer i, from 0, that a call belongs to."""
+    return ((entry & ATTEMPT_MASK) // tables.strides[c, i]) % tables.tries[c, i]
+
+
+@compiled()
+def retry_of(tables, c, i, entry):
+    """The call that layer i makes when it retries after a failed call."""
+    n, stride = entry & ATTEMPT_MASK, tables.strides[c, i]
+    return entry - n + (n // stride + 1) * stride
+
+
+@compiled()
+def maker_of(tables, c, entry):
+    """The outermost layer that itself makes a call."""
+    return np.int64(tables.makers[tables.scalars[c, C_CHAIN], entry & ATTEMPT_MASK])
+
+
+@compiled()
+def count_layers(tables, c, entry, row):
+    """Count a call for every layer that makes it, but for the innermost, which makes all."""
+    for i in range(maker_of(tables, c, entry), tables.scalars[c, C_LAYERS] - 1):
+        row[CALLS_OF_LAYER + i] += 1
+
+
+# --- deadlines -----------------------------------------------------------------------------------
+
+
+class Deadlines(NamedTuple):
+    """Layers give up when their time is over.
+
+    Attributes
+    ----------
+    started : ndarray of int32, shape (n_requests, L)
+        The round of the first attempt of what each layer works on.
+    """
+
+    started: NDArray[np.int32]
+
+
+def empty_deadlines(tables: CellTables) -> Deadlines:
+    """Room for the requests of one replication after another."""
+    return Deadlines(np.empty((tables.n_requests, tables.tries.shape[1]), np.int32))
+
+
+def start_clocks(deadlines, tables, c, t, entry):
+    """Begin the time of the layers for which a call of round t is the first of what they do."""
+
+
+@form_for(None, start_clocks)
+def _(deadlines, tables, c, t, entry):
+    pass
+
+
+@form_for(Deadlines, start_clocks)
+def _(deadlines, tables, c, t, entry):
+    request = (entry & INDEX_MASK) >> REQUEST_SHIFT
+    is_retry = entry & ATTEMPT_MASK > 0  # then the layer that makes it has begun before
+    for i in range(maker_of(tables, c, entry) + is_retry, tables.scalars[c, C_LAYERS]):
+        deadlines.started[request, i] = t
+
+
+@compiled()
+def out_of_time(deadlines, tables, c, i, retry, due):
+    """The outermost layer, down to i, whose time is over when a retry runs; -1 if none is."""
+    request = (retry & INDEX_MASK) >> REQUEST_SHIFT
+    for outer in range(i + 1):
+        if due - deadlines.started[request, outer] > tables.deadlines[c, outer]:
+            return outer
+    return -1

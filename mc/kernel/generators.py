@@ -1,0 +1,108 @@
+"""What the general loop asks of a generator of random numbers, and how Philox answers.
+
+The lesson's generator answers in `lesson`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mc.kernel.cache import compiled, form_for
+from mc.kernel.delays import wait_by_word
+from mc.kernel.draws import U, draw_arrivals, jitter_word, service_word
+from mc.kernel.layout import CellTables, Stream
+
+
+def start_replication(draws, tables, index):
+    """Begin the replication that has this index, or seed."""
+
+
+def start_cell(draws):
+    """Begin a cell of the replication."""
+
+
+def arrivals(draws, tables, t):
+    """How many requests arrive in round t."""
+
+
+def fails(draws, tables, p, t, entry):
+    """Whether a call that is served in round t fails all the same."""
+
+
+def wait(draws, waits, tables, c, i, retry):
+    """Rounds until a retry of layer i runs: 1 or more."""
+
+
+class Philox(NamedTuple):
+    """Draws by purpose; the traffic is made once for all cells of a replication.
+
+    Attributes
+    ----------
+    k0, k1 : uint64
+        Low and high half of the seed.
+    replication : ndarray of uint64, shape (1,)
+        Its index.
+    uniforms, arrivals, first
+        As in `Traffic`.
+    """
+
+    k0: np.uint64
+    k1: np.uint64
+    replication: NDArray[np.uint64]
+    uniforms: NDArray[np.uint64]
+    arrivals: NDArray[np.int32]
+    first: NDArray[np.int32]
+
+
+def philox_draws(tables: CellTables, seed: int) -> Philox:
+    """Room for the draws of one replication after another."""
+    n_rounds = tables.n_rounds
+    return Philox(
+        U(seed & 0xFFFFFFFF),
+        U(seed >> 32),
+        np.zeros(1, np.uint64),
+        np.empty((n_rounds + 1) & ~1, np.uint64),
+        np.empty(n_rounds, np.int32),
+        np.empty(n_rounds + 1, np.int32),
+    )
+
+
+@compiled()
+def _stream(draws):
+    return Stream(draws.k0, draws.k1, draws.replication[0], 0)
+
+
+@form_for(Philox, start_replication)
+def _(draws, tables, index):
+    draws.replication[0] = U(index)
+    draw_arrivals(
+        _stream(draws), tables.n_rounds, tables.thresholds, tables.guide,
+        draws.uniforms, draws.arrivals, draws.first,
+    )  # fmt: skip
+
+
+@form_for(Philox, start_cell)
+def _(draws):
+    pass
+
+
+@form_for(Philox, arrivals)
+def _(draws, tables, t):
+    return np.int64(draws.arrivals[t])
+
+
+@form_for(Philox, fails)
+def _(draws, tables, p, t, entry):
+    failure = tables.failures[p, t]
+    return failure > U(0) and service_word(_stream(draws), draws.first, entry) < failure
+
+
+@form_for(Philox, wait)
+def _(draws, waits, tables, c, i, retry):
+    # the draw of the wait before attempt n has number n - 1: that of the attempt before, if no
+    # layer has given up early
+    word = jitter_word(_stream(draws), draws.first, retry - 1)
+    return wait_by_word(waits, word, tables, c, i, retry)
