@@ -28,8 +28,13 @@ Counters = NDArray[np.int64]
 SEED: Final = 20260802 + 5 * 2**32
 
 
+def room_for_counters(made: CellTables, n: int) -> Counters:
+    n_counters = kernel.N_COUNTERS + made.tries.shape[1] - 1
+    return np.full((n, len(made.scalars), n_counters), -7, np.int64)
+
+
 def fast(made: CellTables, indices: NDArray[np.int64], seed: int = SEED) -> Counters:
-    counters = np.full((indices.size, len(made.scalars), kernel.N_COUNTERS), -7, np.int64)
+    counters = room_for_counters(made, indices.size)
     status, row = kernel.simulate_philox(made, indices, seed, counters)
     assert (status, row) == (kernel.DONE, indices.size * len(made.scalars))
     return counters
@@ -37,7 +42,7 @@ def fast(made: CellTables, indices: NDArray[np.int64], seed: int = SEED) -> Coun
 
 def general(made: CellTables, indices: NDArray[np.int64], seed: int = SEED) -> Counters:
     """The rows of the general loop, to which a record leads."""
-    counters = np.full((indices.size, len(made.scalars), kernel.N_COUNTERS), -7, np.int64)
+    counters = room_for_counters(made, indices.size)
     record = np.empty((*counters.shape[:2], kernel.N_RECORDED, made.n_rounds), np.int32)
     status, row = kernel.simulate_philox(made, indices, seed, counters, record)
     assert (status, row) == (kernel.DONE, indices.size * len(made.scalars))
@@ -59,12 +64,16 @@ def random_cells(rng: np.random.Generator, n: int) -> list[Cell]:
         Cell(
             rounds=rounds,
             arrivals_per_second=arrivals_per_second,
-            capacity=one_of(0, 1, 2, 3, 6, 6, 6, 12, 1000),
+            capacity=one_of(0, 1, 1.7, 2, 3, 6, 6, 6, 12, 1000),
             fault_start=one_of(0, rounds // 8, rounds // 2, max(rounds - 3, 0), rounds + 5),
             fault_rounds=one_of(0, 0, 1, rounds // 20, rounds // 4, rounds),
             fault_capacity=one_of(0, 0, 1, 1, 2, 5),
             failure_rate=one_of(0.0, 0.0, 0.0, 0.025, 0.2, 0.7, 1.0),
             tries=one_of((1,), (2,), (3,), (3, 3), (3, 3, 3), (4, 5), (2, 40)),
+            chain=one_of("nested", "flattened"),
+            jitter=one_of("full", "full", "equal", "none", "plus_minus"),
+            first_wait=one_of(None, None, 0, 3),
+            backoff_factor=one_of(1.0, 2.0, 2.0, 3.0),
             backoff_base=one_of(0.0, 0.5, 1.0, 2.0, 2.7, 8.0),
             backoff_cap=one_of(0.0, 1.0, 7.5, 8.0, 32.0, 100.0, 300.0),
             budget=one_of(None, None, 0.0, 0.05, 0.1, 0.3, 1.0, 2.5, 17.0),
@@ -80,7 +89,7 @@ def varied(rng: np.random.Generator, made: CellTables) -> CellTables:
     profiles = made.profiles.copy()
     profiles[:, layout.P_CAN_FAIL] = failures.any(axis=1)
     widths = rng.permuted(made.widths, axis=1)
-    offsets = rng.integers(0, 2**34, made.offsets.shape, np.uint64)
+    offsets = rng.integers(-1, 2**34, made.offsets.shape).view(np.uint64)
     return made._replace(
         capacities=rng.integers(0, 6, made.capacities.shape, np.int32),
         failures=failures,

@@ -126,7 +126,7 @@ def test_a_window_of_which_the_run_sees_no_end_has_no_after() -> None:
 
 def kernel(cells: Sequence[Parameters], **how: Any) -> dict[tuple[int, int], Row]:
     """Simulate the cells in one call; the rows by (cell, replication)."""
-    frame = mc.simulate([mc.Cell(**asdict(cell)) for cell in cells], **how)
+    frame = mc.simulate([mc.Cell(**asdict(cell), chain="flattened") for cell in cells], **how)
     return {(row["cell"], row["replication"]): row for row in frame.iter_rows(named=True)}
 
 
@@ -301,7 +301,10 @@ def test_thousands_of_attempts_number_their_draws_apart() -> None:
 def test_seeds_of_the_lesson_are_hashed_without_repeats_and_begin_with_the_experiments() -> None:
     cell = Parameters(rounds=50, arrivals_per_second=100.0, failure_rate=0.3, tries=(3,))
     frame = mc.simulate(
-        [mc.Cell(**asdict(cell))], replications=200, seed=20260802, generator="lesson"
+        [mc.Cell(**asdict(cell), chain="flattened")],
+        replications=200,
+        seed=20260802,
+        generator="lesson",
     )
     seeds = frame["seed"].to_list()
     assert frame["replication"].to_list() == list(range(200))
@@ -338,7 +341,7 @@ GROWTH: Final = """
 import json, sys
 from dataclasses import replace
 import mc
-cell = mc.Cell(arrivals_per_second=600.0, capacity=1, tries=(3, 3, 3, 3))
+cell = mc.Cell(arrivals_per_second=600.0, capacity=1, tries=(3, 3, 3, 3), chain="flattened")
 def peak():
     # not ru_maxrss: on Linux that starts at the peak of the parent
     with open("/proc/self/status") as status:

@@ -56,7 +56,19 @@ WRONG_VALUES: Final[list[tuple[dict[str, Any], str]]] = [
     ({"jobs": 0}, "jobs must be >= 1, got 0"),
     (
         {"cells": [CELL, mc.Cell(fault_rounds=1, failure_rate=0.5)], "generator": "lesson"},
-        "cell 1: .* both",
+        "cell 1: failure_rate must be 0 in a cell with a fault window",
+    ),
+    (
+        {"cells": [mc.Cell(tries=(3, 3))], "generator": "lesson"},
+        'cell 0: chain must be flattened for generator "lesson", got nested',
+    ),
+    (
+        {"cells": [mc.Cell(jitter="equal")], "generator": "lesson"},
+        'cell 0: jitter must be full for generator "lesson", got equal',
+    ),
+    (
+        {"cells": [mc.Cell(deadline=20)], "generator": "lesson"},
+        'cell 0: deadline must be none for generator "lesson", got 20',
     ),
 ]
 

@@ -6,7 +6,7 @@ would never fail by luck.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -42,6 +42,7 @@ def random_cell(rng: np.random.Generator, generator: Generator) -> mc.Cell:
         fault_capacity=int(rng.integers(0, 3)),
         failure_rate=failure_rate,
         tries=tuple(rng.integers(1, 4, size=int(rng.integers(1, 4))).tolist()),
+        chain="flattened" if generator == "lesson" or rng.random() < 0.5 else "nested",
         backoff_base=float(rng.choice([0.0, 0.5, 2.0, 7.0])),
         backoff_cap=float(rng.choice([1.0, 32.0, 500.0])),
         budget=[None, 0.0, 0.1, 0.7][int(rng.integers(4))],
@@ -90,12 +91,13 @@ def test_what_is_recorded_by_round_t_is_what_a_run_of_so_many_rounds_counts(
 @pytest.mark.parametrize("generator", ["philox", "lesson"])
 def test_the_rounds_are_those_of_the_model_in_plain_python(generator: Generator) -> None:
     for number, cell in enumerate(random_cells(generator, 12)):
-        some = replace(cell, rounds=min(cell.rounds, 40))
+        some = replace(cell, rounds=min(cell.rounds, 40), chain="flattened")
         rounds = mc.trace([some], replications=[number], seed=SEED, generator=generator)
         indices = rounds["seed"] if generator == "lesson" else rounds["replication"]
         calls = []
         for t in range(some.rounds):
-            parameters = Parameters(**asdict(some) | {"rounds": t + 1})
+            known = {field.name: getattr(some, field.name) for field in fields(Parameters)}
+            parameters = Parameters(**known | {"rounds": t + 1})
             draws = (
                 lesson_draws(parameters, indices[0])
                 if generator == "lesson"
@@ -153,7 +155,7 @@ def test_the_capacity_is_that_of_the_fault_inside_its_window() -> None:
 
 
 def test_a_lesson_trace_names_its_seed() -> None:
-    cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), budget=0.3)
+    cell = mc.Cell(fault_rounds=100, tries=(3, 3, 3), chain="flattened", budget=0.3)
     rounds = mc.trace(cell, generator="lesson", seeds=[20260802])
     assert rounds["seed"].unique().to_list() == [20260802]
     got = rounds["calls"].sum()

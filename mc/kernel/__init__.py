@@ -159,6 +159,7 @@ def simulate_lesson(
     from mc.kernel.lesson import lesson_draws
     from mc.kernel.rounds import simulate_rounds
 
+    counters[:, :, CALLS_OF_LAYER:] = UNDEFINED
     cells, draws = np.arange(len(tables.scalars)), lesson_draws()
     return _grow(
         tables.wheel_size,

@@ -211,7 +211,8 @@ class CellTables(NamedTuple):
 def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
     """A cell of each kind, without traffic; `number` is the type of their rates and waits."""
     scalars = np.zeros((len(kinds), N_SCALARS), np.int64)
-    scalars[:, CHAIN_KIND] = list(kinds)
+    for c, kind in enumerate(kinds):
+        scalars[c, CHAIN_KIND] = kind
     return CellTables(
         n_rounds=1,
         thresholds=np.empty(0, np.uint64),

@@ -333,12 +333,12 @@ def _size_conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str,
 
 def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
     """Say what the lesson's generator cannot draw: it knows the lesson's model alone."""
-    rule = '{} must be {} for generator "lesson", got {!r}'
+    rule = '{} must be {} for generator "lesson", got {}'
     if parameters["fault_rounds"] and parameters["failure_rate"]:
         zero = "0 in a cell with a fault window"
         yield rule.format("failure_rate", zero, parameters["failure_rate"])
     if parameters["chain"] == "nested" and len(parameters["tries"]) > 1:
-        yield rule.format("chain", '"flattened"', "nested")
+        yield rule.format("chain", "flattened", "nested")
     for name in ("backoff_factor", "jitter", "first_wait", "deadline", "budget_scope"):
         default = PARAMETERS[name].default
         if parameters[name] != default:
