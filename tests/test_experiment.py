@@ -207,7 +207,9 @@ def test_the_cell_table_has_every_parameter_and_no_nan(tmp_path: Path) -> None:
 
 
 def test_layers_stand_in_the_cell_table_as_3x3x3(tmp_path: Path) -> None:
-    table = cell_table(load(tmp_path, 'title = "t"\n[fixed]\ntries = [3, 3, 3]\nbudget = 0.3'))
+    table = cell_table(
+        load(tmp_path, 'title = "t"\n[fixed]\ntries = [3, 3, 3]\nchain = "flattened"\nbudget = 0.3')
+    )
     assert table.select("tries", "budget", "max_attempts", "longest_wait").row(0) == (
         "3x3x3",
         0.3,
@@ -392,12 +394,12 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
             "[fixed]: tries must be a list of whole numbers, each >= 1 and <= 65536, got [0]",
         ),
         (
-            'title = "t"\n[fixed]\ncapacity = 2.5',
-            "[fixed]: capacity must be a whole number >= 0 and <= 2147483647, got 2.5",
+            'title = "t"\n[fixed]\ncapacity = -2.5',
+            "[fixed]: capacity must be a number >= 0 and <= 2147483647, got -2.5",
         ),
         (
             'title = "t"\n[fixed]\ncapacity = 1979-05-27',
-            "[fixed]: capacity must be a whole number >= 0 and <= 2147483647, "
+            "[fixed]: capacity must be a number >= 0 and <= 2147483647, "
             "got datetime.date(1979, 5, 27)",
         ),
         (
@@ -442,7 +444,7 @@ PUBLISHED = '[[published]]\nscenario = "calm"\npolicy = "none"\n'
         ),
         (
             'title = "t"\n[grid]\ncapacity = [1, -1]',
-            "[grid]: capacity must be a whole number >= 0 and <= 2147483647, got -1",
+            "[grid]: capacity must be a number >= 0 and <= 2147483647, got -1",
         ),
         # a parameter set twice
         (

@@ -132,8 +132,8 @@ threshold = {from = 1, to = 1000, steps = 6, scale = "log"}
             "[grid]: failure_rate: to must be a number >= 0 and <= 1, got inf",
         ),
         (
-            "capacity = {from = 0.5, to = 5, steps = 2}",
-            "[grid]: capacity: from must be a whole number >= 0 and <= 2147483647, got 0.5",
+            "threshold = {from = 0.5, to = 5, steps = 2}",
+            "[grid]: threshold: from must be a whole number >= 0 and <= 2147483647, got 0.5",
         ),
         (
             'budget = {from = "none", to = 0.5, steps = 5}',
@@ -656,7 +656,11 @@ def test_the_source_holds_what_is_left_out(tmp_path: Path) -> None:
         ("budget = 0.15", "exclude 1: budget is nowhere 0.15; there are none 0.1 0.2 0.3"),
         ("tries = [3]", "exclude 1: tries is nowhere [3]; there are [1] [3, 3] [3, 3, 3]"),
         ("budget = -1", "exclude 1: budget must be none or a number >= 0 and <= 1000000, got -1"),
-        ("budget = []", "exclude 1: budget must be none or a number >= 0 and <= 1000000, got []"),
+        (
+            "budget = []",
+            "exclude 1: budget must be none or a number >= 0 and <= 1000000, or a list with one "
+            "for each layer, got []",
+        ),
         ("tries = []", "exclude 1: tries must be a list of whole numbers, each >= 1 and <= 65536"),
         ("tries = {above = 1}", "exclude 1: tries: this is no number: give a value or a list"),
         (

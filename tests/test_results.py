@@ -32,7 +32,7 @@ from polars.testing import assert_frame_equal
 import mc
 from mc import store
 from mc.experiment import read
-from mc.model import COUNTERS, METRICS, PARAMETERS, RATIOS
+from mc.model import METRICS, PARAMETERS, counters_of, metrics_of
 from mc.runner import simulation
 from mc.store import FolderError
 
@@ -100,9 +100,16 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "fault_capacity": pl.Int32(),
         "failure_rate": pl.Float64(),
         "tries": STRING,
+        "chain": STRING,
         "backoff_base": pl.Float64(),
+        "backoff_factor": pl.Float64(),
         "backoff_cap": pl.Float64(),
+        "jitter": STRING,
+        "jitter_share": pl.Float64(),
+        "first_wait": pl.Float64(),
+        "deadline": pl.Int32(),
         "budget": pl.Float64(),
+        "budget_scope": STRING,
         "threshold": pl.Int32(),
         "max_attempts": pl.Int32(),
         "longest_wait": pl.Int64(),
@@ -129,6 +136,7 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "wait_max": pl.Int64(),
         "late": pl.Int64(),
         "drain": pl.Int64(),
+        "denied": pl.Int64(),
     },
     "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
     | floats("mean sd mcse ci_low ci_high sd_low sd_high min")
@@ -303,7 +311,8 @@ def test_the_rows_are_those_of_simulate(finished: Path) -> None:
 def test_the_tables_are_sorted_and_complete(finished: Path) -> None:
     results = mc.load(finished)
     got = results.summary.select("cell", "metric").rows()
-    expected = [(cell, metric) for cell in range(N_CELLS) for metric in (*COUNTERS, *RATIOS)]
+    metrics = [name for name in METRICS if METRICS[name].exists is None or name == "denied"]
+    expected = [(cell, metric) for cell in range(N_CELLS) for metric in metrics]
     assert got == expected
     pairs = results.comparisons.select("cell", "metric").rows()
     baselines = set(results.cells["baseline"])
@@ -336,7 +345,7 @@ def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate
     assert in_rows["cell"].unique().sort().to_list() == without_window
     undefined = results.summary.filter(pl.col("n") == 0)
     got = set(undefined["metric"])
-    expected = {"second_peak", "drain", "window_rate", "times_usual"}
+    expected = {"second_peak", "drain", "window_rate", "times_usual", "denied"}
     assert got == (expected if rate else expected | {"multiplier", "wait_mean"})
     assert set(undefined["note"]) == {"no replication"}
     numbers = undefined.select(pl.exclude("cell", "metric", "n", "note", "published"))
@@ -374,10 +383,13 @@ def test_the_units_in_the_manifest_are_those_of_parameters_and_metrics(finished:
     expected = {name: parameter.unit for name, parameter in PARAMETERS.items()}
     assert got == expected
     got = {name: entry["unit"] for name, entry in manifest["metrics"].items()}
-    expected = {name: metric.unit for name, metric in METRICS.items()}
+    experiment = read(finished.parent / "small.toml")
+    cells = [point.parameters for point in experiment.points]
+    expected = {name: metric.unit for name, metric in metrics_of(cells).items()}
     assert got == expected
-    got = {name: columns["replications"][name]["unit"] for name in COUNTERS}
-    assert got == {name: expected[name] for name in COUNTERS}
+    counters = counters_of(cells)
+    got = {name: columns["replications"][name]["unit"] for name in counters}
+    assert got == {name: expected[name] for name in counters}
 
 
 def test_the_manifest_of_a_finished_run_lists_every_file(finished: Path) -> None:

@@ -13,7 +13,7 @@ from samples import OUTAGE, cell_frame, claim, line, random_rows, row_frame
 from scipy import stats
 
 import mc
-from mc.model import COUNTERS, METRICS, RATIOS, Cell, Metric, metrics_of
+from mc.model import COUNTERS, MAX_LAYERS, METRICS, RATIOS, Cell, Metric, counters_of, metrics_of
 from mc.statistics import (
     compare,
     format_estimate,
@@ -37,8 +37,20 @@ def test_every_counter_and_ratio_is_a_metric_in_the_order_of_the_model() -> None
 def test_a_metric_that_no_cell_can_have_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Metric("failed", "calls", "calls", exists=lambda cell: cell.failure_rate > 0)
     monkeypatch.setitem(METRICS, "failed", failed)
-    assert tuple(metrics_of([Cell()])) == (*COUNTERS, *RATIOS)
-    assert tuple(metrics_of([Cell(), Cell(failure_rate=0.1)])) == (*COUNTERS, *RATIOS, "failed")
+    usual = tuple(name for name, m in METRICS.items() if m.exists is None)
+    assert tuple(metrics_of([Cell()])) == usual
+    assert tuple(metrics_of([Cell(), Cell(failure_rate=0.1)])) == (*usual, "failed")
+
+
+def test_what_is_counted_of_layers_deadlines_and_budgets_is_there_where_these_are() -> None:
+    def got(*cells: Cell) -> list[str]:
+        return [name for name in counters_of(cells) if METRICS[name].exists is not None]
+
+    assert got(Cell(), Cell(tries=(3, 3), chain="flattened")) == []
+    assert got(Cell(deadline=20)) == ["expired"]
+    assert got(Cell(tries=(3, 3), deadline=(None, 5))) == ["expired", "calls_1"]
+    assert got(Cell(budget=0.3), Cell(tries=(2, 1, 1))) == ["denied", "calls_1", "calls_2"]
+    assert got(Cell(tries=(2,), budget=(None,), budget_scope="layer")) == []
 
 
 def test_what_the_rows_have_no_counter_of_is_left_out_of_every_table() -> None:
@@ -58,6 +70,7 @@ def test_only_a_metric_declared_so_is_ever_undefined() -> None:
         Cell(rounds=20, arrivals_per_second=0, fault_start=2, fault_rounds=5),
         Cell(rounds=20, arrivals_per_second=500, fault_start=2, fault_rounds=5, tries=(9,)),
         Cell(rounds=20),
+        Cell(rounds=20, tries=(1,) * MAX_LAYERS, deadline=5, budget=0.1),
     ]
     rows = with_ratios(mc.simulate(cells, replications=20, seed=1), cell_frame(*cells))
     got = {name for name in METRICS if rows[name].null_count()}

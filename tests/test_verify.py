@@ -26,6 +26,7 @@ replications = 40
 rounds = 300
 arrivals_per_second = 120
 capacity = 2
+chain = "flattened"
 fault_start = 50
 [[scenario]]
 name = "healthy"
@@ -262,7 +263,7 @@ def test_another_kernel_would_be_found(folder: Path, monkeypatch: pytest.MonkeyP
 
     def other(*arguments: Any) -> Any:
         done = true(*arguments)
-        arguments[4][..., 0] += 1
+        arguments[3][..., 0] += 1
         return done
 
     monkeypatch.setattr(kernel, "simulate_philox", other)

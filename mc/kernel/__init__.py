@@ -186,10 +186,12 @@ class Parts(NamedTuple):
 
     Attributes
     ----------
-    jitter, budgets : int
-        As in C_JITTER and C_BUDGETS.
+    jitter : int
+        As in C_JITTER.
     deadlines : bool
         Whether there are any.
+    budgets : int
+        As in C_BUDGETS.
     """
 
     jitter: int

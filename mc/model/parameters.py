@@ -211,14 +211,14 @@ def per_layer(kind: Kind) -> Kind:
 
     def parse(value: object) -> Any:
         if not isinstance(value, list | tuple):
-            try:
-                return kind.parse(value)
-            except ValueError:
-                raise _refusal(rule, value) from None
+            return kind.parse(value)
         try:
-            return tuple(kind.parse(entry) for entry in value)
+            entries = tuple(kind.parse(entry) for entry in value)
         except ValueError:
-            raise _refusal(rule, value) from None
+            entries = ()
+        if not entries:
+            raise _refusal(rule, value)
+        return entries
 
     def to_column(value: Any) -> Any:
         if not isinstance(value, tuple):

@@ -384,8 +384,8 @@ def scan(paths: Iterable[Path], counters: Iterable[str] = ()) -> pl.LazyFrame:
     names = [str(path) for path in shards]
     schema = {name: pl.Int64() for name in counters}
     if names:
-        schema = {**pl.read_parquet_schema(names[0])} | schema
-    # brackets, asterisks and question marks are part of a folder's name
+        # brackets, asterisks and question marks are part of a folder's name
+        schema = {**pl.scan_parquet(names[0], glob=False).collect_schema()} | schema
     return pl.scan_parquet(names, glob=False, schema=schema or None, missing_columns="insert")
 
 
