@@ -23,6 +23,7 @@ import mc
 from mc import kernel
 from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, LAYER_BUDGETS, POLLY
 from mc.model import Cell, chain_kind, schedule, tables
+from mc.runner.simulation import Block, n_counters, simulate_block
 
 OUTAGE: Final = Cell(fault_rounds=100, fault_capacity=0)
 DEGRADATION: Final = Cell(fault_rounds=1000, fault_capacity=1)
@@ -422,3 +423,9 @@ def test_the_waits_of_polly_never_add_up_to_more_than_its_curve() -> None:
     cell = Cell(tries=(5,), jitter="polly", backoff_base=10, backoff_cap=1000)
     assert schedule(cell).longest == 118
     assert sum(wait.longest for wait in schedule(cell).layers[0]) > 118
+
+
+def test_a_block_made_by_hand_has_room_for_the_counters_of_all_layers() -> None:
+    block = Block((0,), (mc.Cell(fault_rounds=100, tries=(3, 3, 3)),), "philox")
+    counters = simulate_block(block, np.arange(3), 1)
+    assert counters.shape == (3, 1, n_counters(block.cells))

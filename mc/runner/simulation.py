@@ -114,14 +114,18 @@ class Block:
         Their parameters.
     generator : {"philox", "lesson"}
         Which draws.
-    n_counters : int
-        Counters of a row: those of all cells whose rows it is put together with.
+    n_counters : int, optional
+        Counters of a row, where it is put together with rows of other cells that have more; never
+        fewer than the cells themselves need, or the kernel would write beyond the row.
     """
 
     ids: tuple[int, ...]
     cells: tuple[Cell, ...]
     generator: Generator
-    n_counters: int = kernel.N_COUNTERS
+    n_counters: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_counters", max(self.n_counters, n_counters(self.cells)))
 
     @cached_property
     def tables(self) -> CellTables:
