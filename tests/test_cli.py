@@ -458,11 +458,10 @@ FAULTS: Final = {
         "tries = [3]\nbudget = -1",
         'policy "three": budget must be none or a number >= 0 and <= 1000000, got -1',
     ),
-    "half a call of capacity": (
+    "less than no capacity": (
         "rounds = 200",
-        "rounds = 200\ncapacity = 2.5",
-        r"\[fixed\]: capacity must be a whole number .*, got 2.5; a fraction needs longer rounds: "
-        "fewer rounds_per_second",
+        "rounds = 200\ncapacity = -2.5",
+        r"\[fixed\]: capacity must be a number >= 0 .*, got -2.5",
     ),
     "a claim about a missing policy": (
         '["none", "three"]',
