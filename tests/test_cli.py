@@ -458,10 +458,10 @@ FAULTS: Final = {
         "tries = [3]\nbudget = -1",
         'policy "three": budget must be none or a number >= 0 and <= 1000000, got -1',
     ),
-    "less than no capacity": (
+    "a layer too many": (
         "rounds = 200",
-        "rounds = 200\ncapacity = -2.5",
-        r"\[fixed\]: capacity must be a number >= 0 .*, got -2.5",
+        "rounds = 200\nbackoff_base = [2, 2]",
+        "backoff_base must have one value for each layer of tries (1), got 2",
     ),
     "a claim about a missing policy": (
         '["none", "three"]',

@@ -27,6 +27,7 @@ replications = 400
 rounds = 400
 fault_start = 100
 tries = [3, 3]
+chain = "flattened"
 [[scenario]]
 name = "short, sharp"
 fault_rounds = 50

@@ -76,6 +76,7 @@ def random_cells(rng: np.random.Generator, n: int) -> list[Cell]:
             backoff_factor=one_of(1.0, 2.0, 2.0, 3.0),
             backoff_base=one_of(0.0, 0.5, 1.0, 2.0, 2.7, 8.0),
             backoff_cap=one_of(0.0, 1.0, 7.5, 8.0, 32.0, 100.0, 300.0),
+            deadline=one_of(None, None, None, 0, 5, 30, rounds // 2),
             budget=one_of(None, None, 0.0, 0.05, 0.1, 0.3, 1.0, 2.5, 17.0),
             threshold=one_of(0, 20, 20, 100),
         )
@@ -103,7 +104,7 @@ def varied(rng: np.random.Generator, made: CellTables) -> CellTables:
 @pytest.mark.parametrize("own_tables", [True, False])
 def test_the_general_loop_makes_the_rows_of_the_fast_one(own_tables: bool) -> None:
     rng = np.random.default_rng([20260802, own_tables])
-    for _ in range(120):  # 1,920 cells
+    for _ in range(125):  # 2,000 cells
         made = tables(random_cells(rng, 16), "philox")
         if own_tables:
             made = varied(rng, made)

@@ -248,7 +248,7 @@ def test_all_faults_are_told_at_once() -> None:
         ),
         (
             {"tries": [2, 3, 4], "backoff_base": [1, 2]},
-            "backoff_base must have one value for each of the 3 layers of tries, got 2",
+            "backoff_base must have one value for each layer of tries (3), got 2",
         ),
         (
             {"tries": [2, 3], "chain": "flattened", "backoff_cap": [8, 8]},

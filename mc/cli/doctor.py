@@ -217,7 +217,11 @@ def cells() -> list[Cell]:
     """Make the cells of `SCENARIOS` and `POLICIES`."""
     from mc.model import Cell
 
-    return [Cell(**scenario, **policy) for scenario in SCENARIOS for policy in POLICIES]
+    return [
+        Cell(chain="flattened", **scenario, **policy)
+        for scenario in SCENARIOS
+        for policy in POLICIES
+    ]
 
 
 def rows_sha256(frame: pl.DataFrame) -> str:

@@ -369,7 +369,7 @@ def _chain_conflicts(*values: Any) -> tuple[str, ...]:
             )
         elif len(given[name]) != n_layers:
             faults.append(
-                f"{name} must have one value for each of the {n_layers} layers of tries, "
+                f"{name} must have one value for each layer of tries ({n_layers}), "
                 f"got {len(given[name])}"
             )
         elif name == "budget" and given["budget_scope"] == "chain":

@@ -114,18 +114,19 @@ class Block:
         Their parameters.
     generator : {"philox", "lesson"}
         Which draws.
-    n_counters : int, optional
-        Counters of a row, where it is put together with rows of other cells that have more; never
-        fewer than the cells themselves need, or the kernel would write beyond the row.
+    least_counters : int
+        Counters that a row has at least: those of all cells whose rows it is put together with.
     """
 
     ids: tuple[int, ...]
     cells: tuple[Cell, ...]
     generator: Generator
-    n_counters: int = 0
+    least_counters: int = kernel.N_COUNTERS
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_counters", max(self.n_counters, n_counters(self.cells)))
+    @property
+    def n_counters(self) -> int:
+        """Counters of a row."""
+        return max(self.least_counters, n_counters(self.cells))
 
     @cached_property
     def tables(self) -> CellTables:
@@ -136,7 +137,8 @@ class Block:
 def n_counters(cells: Iterable[Cell], names: Iterable[str] = ()) -> int:
     """How many counters the kernel gives of some cells, or of others with certain counters."""
     n_layers = max((len(cell.layers) for cell in cells), default=1)
-    return max(kernel.N_COUNTERS + n_layers - 1, *(1 + COUNTERS.index(name) for name in names), 0)
+    named = (1 + COUNTERS.index(name) for name in names)
+    return max([kernel.N_COUNTERS + n_layers - 1, *named])
 
 
 def plan_blocks(
