@@ -110,9 +110,13 @@ def advice(text: str, dimension: Dimension | None) -> str:
 
 def in_rounds(seconds: float, rounds_per_second: float) -> float:
     """Convert a time into rounds; exactly a whole number where it is one but for rounding."""
-    rounds = seconds * rounds_per_second
-    nearest = round(rounds)
-    return float(nearest) if abs(rounds - nearest) <= _WHOLE * max(1.0, rounds) else rounds
+    return whole_if_nearly(seconds * rounds_per_second)
+
+
+def whole_if_nearly(number: float) -> float:
+    """Return the nearest whole number where a number differs from it by rounding alone."""
+    nearest = round(number)
+    return float(nearest) if abs(number - nearest) <= _WHOLE * max(1.0, number) else number
 
 
 def neighbours(rounds: float, rounds_per_second: float) -> str:
@@ -134,6 +138,36 @@ def format_time(seconds: float) -> str:
         if seconds >= least:
             return f"{_four_digits(seconds / SECONDS[unit])} {unit}"
     return f"{_four_digits(seconds / SECONDS['us'])} us" if seconds > 0 else "0 s"
+
+
+def text_of(dimension: Dimension | None, value: object, per_second: float, unit: str = "") -> str:
+    """Write a parameter's value for a reader.
+
+    Parameters
+    ----------
+    dimension : {"time", "rate", "share"} or None
+        What it measures.
+    value : object
+        In the parameter's own unit; a tuple has one for each layer.
+    per_second : float
+        Rounds in a second.
+    unit : str
+        The parameter's own unit.
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(text_of(dimension, entry, per_second, unit) for entry in value)}]"
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    assert isinstance(value, int | float)
+    if dimension is None:
+        return f"{value:.6g}"
+    if dimension == "time":
+        return format_time(value / per_second)
+    if dimension == "rate":
+        return format_rate(value * per_second if unit == "calls/round" else value)
+    return format_share(value)
 
 
 def format_rate(per_second: float) -> str:
