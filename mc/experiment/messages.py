@@ -75,6 +75,10 @@ def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
         The parameter.
     value : object
         Its value, in the parameter's own unit.
+
+    Returns
+    -------
+    str
     """
     if name not in source.get("in_units", ()):
         return value if isinstance(value, str) else value_text(value)

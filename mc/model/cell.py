@@ -286,6 +286,10 @@ def as_number(name: str, value: object, per_second: float) -> Any:
     per_second : float
         Rounds in a second.
 
+    Returns
+    -------
+    object
+
     Raises
     ------
     ValueError

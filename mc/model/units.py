@@ -68,6 +68,10 @@ def parse(text: str, dimension: Dimension) -> Quantity | None:
         For example ``250 ms``; the space may be left out before a unit of time.
     dimension : {"time", "rate", "share"}
         What the text should measure.
+
+    Returns
+    -------
+    Quantity or None
     """
     match = _PATTERNS[dimension].fullmatch(text.strip())
     if match is None:
@@ -91,6 +95,10 @@ def advice(text: str, dimension: Dimension | None) -> str:
         What the user wrote.
     dimension : {"time", "rate", "share"} or None
         What it should measure; None for a pure number.
+
+    Returns
+    -------
+    str
     """
     text = text.strip()
     if _COMMA.fullmatch(text):
@@ -153,6 +161,10 @@ def text_of(dimension: Dimension | None, value: object, per_second: float, unit:
         Rounds in a second.
     unit : str
         The parameter's own unit.
+
+    Returns
+    -------
+    str
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(text_of(dimension, entry, per_second, unit) for entry in value)}]"
