@@ -15,6 +15,7 @@ from mc.experiment.experiment import Claim, Experiment, ExperimentError, Publish
 from mc.experiment.file import DEFAULT_SEED, File
 from mc.experiment.keys import Parameters
 from mc.experiment.messages import hint, quote
+from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 
 
@@ -67,7 +68,8 @@ def read(
     if isinstance(data.get("fixed"), dict):
         for name in overrides or {}:
             data["fixed"].pop(name, None)
-    faults, parts = outcome(_check(data, overrides or {}, progress))
+    set_values = {name: _toml_value(text) for name, text in (overrides or {}).items()}
+    faults, parts = outcome(_check(data, set_values, progress))
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
     return _experiment(str(path), data, parts)
@@ -106,6 +108,7 @@ class _Parts(NamedTuple):
     """What a file is made of; sound if no fault was found in any of it."""
 
     file: File
+    in_units: list[str]
     fixed: dict[str, Any]
     excludes: dict[str, dict[str, Condition]] | None
     cells: Cells
@@ -114,9 +117,10 @@ class _Parts(NamedTuple):
 
 
 def _check(
-    data: dict[str, Any], overrides: Mapping[str, str], progress: Progress | None
+    data: dict[str, Any], overrides: dict[str, Any], progress: Progress | None
 ) -> Checked[_Parts]:
     """Check each table by itself, then what holds between them."""
+    in_units = yield from read_quantities(data, overrides)
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:
@@ -132,18 +136,18 @@ def _check(
     yield from _check_baseline(file.baseline, cells)
     claims = yield from read_claims(file.claim, cells)
     published = yield from read_published(file.published, cells)
-    return _Parts(file, fixed, excludes, cells, claims, published)
+    return _Parts(file, in_units, fixed, excludes, cells, claims, published)
 
 
-def _overrides(overrides: Mapping[str, str], axes: Axes) -> Checked[dict[str, Any]]:
+def _overrides(overrides: Mapping[str, Any], axes: Axes) -> Checked[dict[str, Any]]:
     """Read the parameters that the command line sets."""
     values: dict[str, Any] = {}
-    for name, text in overrides.items():
+    for name, value in overrides.items():
         setters = axes.setters(name)
         if setters:
             yield f"{name} is set by {' and by '.join(setters)}: change it in the file"
         else:
-            values |= (yield from validate(Parameters, {name: _toml_value(text)})).entries
+            values |= (yield from validate(Parameters, {name: value})).entries
     return values
 
 
@@ -199,6 +203,8 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         "claim": data.get("claim", []),
         "published": data.get("published", []),
     }
+    if parts.in_units:
+        source["in_units"] = parts.in_units
     return Experiment(
         path=path,
         title=file.title,
