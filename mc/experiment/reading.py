@@ -136,7 +136,12 @@ def _check(
     yield from _check_baseline(file.baseline, cells)
     claims = yield from read_claims(file.claim, cells)
     published = yield from read_published(file.published, cells)
+<<<<<<< ours
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)
+=======
+    yield from _check_metrics(file.precision, cells, claims, published)
+    return _Parts(file, fixed, excludes, cells, claims, published)
+>>>>>>> theirs
 
 
 def _overrides(overrides: Mapping[str, Any], axes: Axes) -> Checked[dict[str, Any]]:
@@ -172,6 +177,20 @@ def _check_baseline(baseline: str | None, cells: Cells) -> Checked[None]:
         if all(isinstance(number, str) for number in numbers):
             cure = "name a policy that remains: baseline = ..."
             yield f"baseline {quote(name)} is left out everywhere: {cure}"
+
+
+def _check_metrics(
+    precision: Any, cells: Cells, claims: Sequence[Claim], published: Sequence[Published]
+) -> Checked[None]:
+    """Check that what is asked about exists: without a deadline, nothing expires."""
+    asked = {f"claim {quote(claim.text)}": claim.metrics for claim in claims}
+    asked["[[published]]"] = tuple(dict.fromkeys(figure.metric for figure in published))
+    asked["[precision]"] = () if precision is None else tuple(as_list(precision.metric))
+    known = metrics_of(point.parameters for point in cells.points) if cells.points else METRICS
+    for place, names in asked.items():
+        for name in names:
+            if name in METRICS and name not in known:
+                yield f"{place}: metric {name} is of no cell: {METRICS[name].meaning}"
 
 
 # ---- The experiment --------------------------------------------------------------------------
