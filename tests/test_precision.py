@@ -26,7 +26,7 @@ import mc
 from mc import statistics, store
 from mc.cli import app
 from mc.experiment import ExperimentError, Precision, cell_table, read
-from mc.model import COUNTERS, METRICS
+from mc.model import COUNTERS, MAX_LAYERS, METRICS
 from mc.runner import simulation, stages
 from mc.statistics import with_ratios
 from mc.store import FolderError

@@ -306,6 +306,8 @@ def as_number(name: str, value: object, per_second: float) -> Any:
             raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")
         return value
     quantity = units.parse(value, dimension)
+    if quantity is None and not units.begins_with_a_number(value):
+        return value
     if quantity is None:
         advice = units.advice(value, dimension)
         raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")

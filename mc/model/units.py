@@ -86,6 +86,11 @@ def parse(text: str, dimension: Dimension) -> Quantity | None:
     return Quantity(text, dimension, value) if math.isfinite(value) else None
 
 
+def begins_with_a_number(text: str) -> bool:
+    """Whether a text is a number with something behind it, so that a unit was probably meant."""
+    return re.fullmatch(r"[0-9.]+[^0-9.].*", text.strip()) is not None
+
+
 def advice(text: str, dimension: Dimension | None) -> str:
     """Say how a text that could not be read should be written; empty if that cannot be guessed.
 
