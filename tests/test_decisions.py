@@ -206,7 +206,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 def test_replications_in_which_a_value_is_undefined_are_left_out(tmp_path: Path) -> None:
     # so late a fault that not every replication has drained when the run ends
-    late = SWEEP.replace("fault_start = 100", 'fault_start = 282\nchain = "flattened"')
+    late = SWEEP.replace("fault_start = 100", "fault_start = 282")
     folder = run(tmp_path, late)
     found = mc.best(folder, "drain", where=["scenario=long", "budget=none"])
     rows = mc.load(folder).replications.filter(pl.col("cell").is_in(found["cell"].implode()))
