@@ -306,7 +306,7 @@ def test_an_override_may_be_a_list(tmp_path: Path) -> None:
         ({"budget": "-1"}, "--set: budget must be none or a number >= 0 and <= 1000000, got -1"),
         (
             {"budget": "lots"},
-            "--set: budget must be none or a number >= 0 and <= 1000000, or a list",
+            "--set: budget must be none or a number >= 0 and <= 1000000, got",
         ),
         ({"rounds": "1\nseed = 2"}, "--set: rounds must be a whole number >= 1 and <= 4000000"),
         ({"rounds": ""}, "--set: rounds must be a whole number >= 1 and <= 4000000, got ''"),

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 MAX_CHAINS: Final = 12
 """Chains whose waits are printed; a grid may have thousands."""
 
+OF_WAITS: Final = (
+    *("tries", "chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
+    *("first_wait", "deadline", "rounds_per_second"),
+)
+"""Parameters on which waits depend."""
+
 MAX_WAITS: Final = 6
 """Waits of a layer that are printed; of more the first ones and the last."""
 
@@ -156,10 +162,15 @@ def _wait_lines(experiment: Experiment) -> list[str]:
     chains: dict[tuple[Any, float], str] = {}
     for point in experiment.points:
         cell = point.parameters
-        values = [f"{n} {axis_text(experiment.source, n, v)}" for n, v in point.at.items()]
+        values = [
+            f"{name} {axis_text(experiment.source, name, value)}"
+            for name, value in point.at.items()
+            if name in OF_WAITS
+        ]
         named = ", ".join([*([] if point.policy == "default" else [point.policy]), *values])
         if cell.max_attempts > 1:
-            chains.setdefault((cell.layers, cell.rounds_per_second), named or point.scenario)
+            waiting = tuple(layer._replace(budget=None) for layer in cell.layers)
+            chains.setdefault((waiting, cell.rounds_per_second), named or point.scenario)
     lines = [
         f"{named}: {_chain_text(layers, per_second)}"
         for (layers, per_second), named in list(chains.items())[:MAX_CHAINS]

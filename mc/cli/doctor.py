@@ -40,12 +40,12 @@ SCENARIOS: Final[tuple[dict[str, Any], ...]] = (
 """The lesson's: healthy, an outage, a degradation."""
 
 POLICIES: Final[tuple[dict[str, Any], ...]] = (
-    {"chain": "flattened", "tries": (1, 1, 1)},
-    {"chain": "flattened", "tries": (3, 1, 1)},
-    {"chain": "flattened", "tries": (3, 3, 1)},
-    {"chain": "flattened", "tries": (3, 3, 3)},
-    {"chain": "flattened", "tries": (3, 3, 3), "budget": 0.3},
-    {"chain": "flattened", "tries": (3, 3, 3), "budget": 0.1},
+    {"tries": (1, 1, 1)},
+    {"tries": (3, 1, 1)},
+    {"tries": (3, 3, 1)},
+    {"tries": (3, 3, 3)},
+    {"tries": (3, 3, 3), "budget": 0.3},
+    {"tries": (3, 3, 3), "budget": 0.1},
 )
 """The lesson's: no retries; one, two and three layers; two budgets."""
 
