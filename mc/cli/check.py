@@ -123,7 +123,8 @@ def _facts(experiment: Experiment) -> Facts:
 
 
 def _axis_values(source: Mapping[str, Any], name: str, values: list[Any]) -> str:
-    from mc.experiment.messages import axis_text, values_text
+    from mc.experiment.messages import values_text
+    from mc.model.digits import axis_text
 
     if name not in source.get("in_units", ()):
         return values_text(values)
@@ -157,7 +158,7 @@ def _lives(experiment: Experiment) -> dict[str, float]:
 
 def _wait_lines(experiment: Experiment) -> list[str]:
     """The waits of each layer, and how long a request can live, for each kind of chain."""
-    from mc.experiment.messages import axis_text
+    from mc.model.digits import axis_text
 
     chains: dict[tuple[Any, float], str] = {}
     for point in experiment.points:
@@ -196,7 +197,7 @@ def _chain_text(layers: tuple[Layer, ...], per_second: float) -> str:
 
 
 def _design_text(design: Mapping[str, Any] | None) -> str:
-    from mc.experiment.messages import value_text
+    from mc.model.digits import value_text
 
     if design is None:
         return ""

@@ -151,7 +151,7 @@ def _name(
 def _value_text(source: Mapping[str, Any], axis: str, value: object, exactly: bool) -> str:
     if exactly and not isinstance(value, str):
         return "none" if value is None else repr(value).removesuffix(".0")
-    from mc.experiment.messages import axis_text
+    from mc.model.digits import axis_text
 
     return axis_text(source, axis, value)
 

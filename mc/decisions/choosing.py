@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text, value_text
+from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text
 from mc.model import METRICS, Metric
+from mc.model.digits import value_text
 from mc.store import FolderError, Results, axis_names
 
 

@@ -19,15 +19,7 @@ from mc.experiment.keys import (
     as_list,
     key,
 )
-from mc.experiment.messages import (
-    hint,
-    listed,
-    quote,
-    same_values,
-    show,
-    value_text,
-    values_text,
-)
+from mc.experiment.messages import hint, listed, quote, same_values, show, values_text
 from mc.experiment.validation import (
     FAULTY,
     Checked,
@@ -39,6 +31,7 @@ from mc.experiment.validation import (
     within,
 )
 from mc.model import METRICS, parse_parameter
+from mc.model.digits import value_text
 
 # ---- Claims ----------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
-from mc.model import PARAMETERS, units
+from mc.model.digits import value_text
 
 SHOWN: Final = 12
 """A message lists no more values than this."""
@@ -52,40 +52,6 @@ def show(value: object) -> str:
     """Write what stands in the file, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def value_text(value: object) -> str:
-    """Write a parameter's value as an experiment file has it, a float with six digits."""
-    if value is None:
-        return "none"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(value_text, value))}]"
-    text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
-    return text.removesuffix(".0")
-
-
-def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
-    """Write a value of an axis as the experiment gives it: with a unit, or as a number.
-
-    Parameters
-    ----------
-    source : mapping
-        See `Experiment.source`.
-    name : str
-        The parameter.
-    value : object
-        Its value, in the parameter's own unit.
-
-    Returns
-    -------
-    str
-    """
-    if name not in source.get("in_units", ()):
-        return value if isinstance(value, str) else value_text(value)
-    default = PARAMETERS["rounds_per_second"].default
-    per_second = source["fixed"].get("rounds_per_second", default)
-    parameter = PARAMETERS[name]
-    return units.text_of(parameter.dimension, value, per_second, parameter.unit)
 
 
 def values_text(values: Collection[object]) -> str:

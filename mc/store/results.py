@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +53,8 @@ def new_manifest(
     -------
     dict
     """
+    from importlib.metadata import version
+
     return {
         "program": PROGRAM,
         "format": FORMAT,
