@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,10 @@ from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_exc
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
 from mc.experiment.file import DEFAULT_SEED, File
-from mc.experiment.keys import Parameters
+from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
+from mc.model import METRICS, metrics_of
 
 
 def read(
@@ -132,6 +133,7 @@ def _check(
     yield from _check_baseline(file.baseline, cells)
     claims = yield from read_claims(file.claim, cells)
     published = yield from read_published(file.published, cells)
+    yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, fixed, excludes, cells, claims, published)
 
 
@@ -168,6 +170,20 @@ def _check_baseline(baseline: str | None, cells: Cells) -> Checked[None]:
         if all(isinstance(number, str) for number in numbers):
             cure = "name a policy that remains: baseline = ..."
             yield f"baseline {quote(name)} is left out everywhere: {cure}"
+
+
+def _check_metrics(
+    precision: Any, cells: Cells, claims: Sequence[Claim], published: Sequence[Published]
+) -> Checked[None]:
+    """Check that what is asked about exists: without a deadline, nothing expires."""
+    asked = {f"claim {quote(claim.text)}": claim.metrics for claim in claims}
+    asked["[[published]]"] = tuple(dict.fromkeys(figure.metric for figure in published))
+    asked["[precision]"] = () if precision is None else tuple(as_list(precision.metric))
+    known = metrics_of(point.parameters for point in cells.points) if cells.points else METRICS
+    for place, names in asked.items():
+        for name in names:
+            if name in METRICS and name not in known:
+                yield f"{place}: metric {name} is of no cell: {METRICS[name].meaning}"
 
 
 # ---- The experiment --------------------------------------------------------------------------
