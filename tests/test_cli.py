@@ -451,7 +451,7 @@ FAULTS: Final = {
         "replication = 5",
         'unknown key "replication".*"replications"',
     ),
-    "an unknown parameter": ("rounds = 200", "round = 200", 'unknown parameter "round".*"rounds"'),
+    "an unknown parameter": ("rounds = 200", "rouns = 200", 'unknown parameter "rouns".*"rounds"'),
     "tries of zero": ("tries = [3]", "tries = [0]", r'policy "three": tries must be .*, got \[0\]'),
     "a negative budget": (
         "tries = [3]",
@@ -461,7 +461,7 @@ FAULTS: Final = {
     "a layer too many": (
         "rounds = 200",
         "rounds = 200\nbackoff_base = [2, 2]",
-        "backoff_base must have one value for each layer of tries (1), got 2",
+        r"backoff_base must have one value for each layer of tries \(1\), got 2",
     ),
     "a claim about a missing policy": (
         '["none", "three"]',
@@ -522,7 +522,7 @@ OPTIONS: Final = {
     "a seed beyond 64 bits": (["--seed", str(2**64)], f"small.toml: seed must be .*, got {2**64}"),
     "a setting without value": (["--set", "rounds"], "--set: must be name=value, got 'rounds'"),
     "a setting without name": (["--set", "=3"], "--set: must be name=value, got '=3'"),
-    "a setting of an unknown name": (["--set", "round=3"], '--set: unknown parameter "round"'),
+    "a setting of an unknown name": (["--set", "rouns=3"], '--set: unknown parameter "rouns"'),
     "a setting given twice": (["--set", "rounds=3", "--set", "rounds=4"], "rounds is given twice"),
     "a setting out of range": (["--set", "rounds=0"], "--set: rounds must be .*, got 0"),
     "a setting that is no TOML": (["--set", "rounds=[3"], r"--set: rounds must be .*, got '\[3'"),

@@ -15,7 +15,7 @@ from reported import GRID, Page, contrast
 import mc
 from mc.reports import maps
 from mc.reports.notation import with_error
-from mc.reports.style import style
+from mc.reports.style import ON_DARK, ON_LIGHT, style
 from mc.reports.tradeoff import draw_tradeoff
 from mc.reports.view import View
 from mc.statistics import half_width
@@ -64,6 +64,15 @@ def test_text_stands_out_on_every_colour_of_a_map() -> None:
         ground = colors(x)
         got = contrast(maps.text_color(ground), to_hex(ground))
         assert got >= 4.5, x
+
+
+def test_text_in_a_figure_follows_the_page_unless_it_stands_on_a_colour(grid: Path) -> None:
+    page = (grid / "report.html").read_text("utf-8")
+    got = {re.search(r"fill: ([^;\"]+)", text[0]) for text in re.finditer("<text[^>]*>", page)}
+    colors = {fill[1] for fill in got if fill is not None}
+    assert {"var(--ink)", ON_DARK, ON_LIGHT} <= colors
+    assert colors <= {"var(--ink)", "var(--muted)", ON_DARK, ON_LIGHT}
+    assert None not in got
 
 
 def test_of_a_sweep_the_baseline_the_frontier_and_the_worst_are_drawn_alone(grid: Path) -> None:

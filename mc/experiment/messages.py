@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
+
+from mc.model import PARAMETERS, units
 
 SHOWN: Final = 12
 """A message lists no more values than this."""
@@ -60,6 +62,30 @@ def value_text(value: object) -> str:
         return f"[{', '.join(map(value_text, value))}]"
     text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
     return text.removesuffix(".0")
+
+
+def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
+    """Write a value of an axis as the experiment gives it: with a unit, or as a number.
+
+    Parameters
+    ----------
+    source : mapping
+        See `Experiment.source`.
+    name : str
+        The parameter.
+    value : object
+        Its value, in the parameter's own unit.
+
+    Returns
+    -------
+    str
+    """
+    if name not in source.get("in_units", ()):
+        return value if isinstance(value, str) else value_text(value)
+    default = PARAMETERS["rounds_per_second"].default
+    per_second = source["fixed"].get("rounds_per_second", default)
+    parameter = PARAMETERS[name]
+    return units.text_of(parameter.dimension, value, per_second, parameter.unit)
 
 
 def values_text(values: Collection[object]) -> str:

@@ -34,12 +34,6 @@ __all__ = ["PAGE", "draw_trace", "is_current", "is_stale", "report"]
 PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
 
-_OF_A_REPORT: Final = re.compile(
-    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?"
-    r"\.(svg|png|parquet)"
-)
-"""Names that figures and their data have; others in their folder are not ours to remove."""
-
 
 def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     """Draw the figures of a finished run and write its page.
@@ -76,7 +70,14 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     import polars as pl  # these take a second
 
     from mc.reports.page import page
-    from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
+    from mc.reports.pictures import (
+        FILE_NAME,
+        SPREAD_DATA,
+        STORM_DATA,
+        pictures,
+        spread_tables,
+        storm_tables,
+    )
     from mc.reports.view import View
 
     view = View(results)
@@ -93,7 +94,7 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
-        is_ours = _OF_A_REPORT.fullmatch(path.name) and not path.is_dir()
+        is_ours = FILE_NAME.fullmatch(path.name) and not path.is_dir()
         if is_ours and f"{_FIGURES}/{path.name}" not in files:
             path.unlink()  # of an earlier one
     return results.folder / PAGE

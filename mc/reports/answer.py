@@ -122,7 +122,7 @@ def largest_difference(view: View, scenario: str) -> dict[str, Any] | None:
     }
 
 
-def standing(view: View, scenario: str) -> dict[str, int]:
+def frontier_counts(view: View, scenario: str) -> dict[str, int]:
     """How many cells are on the frontier: yes, no and undecided."""
     frontier = view.frontier(scenario)
     answers = list(frontier.on.values()) if frontier else []

@@ -58,8 +58,8 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         name: getattr(answer, name)
         for name in (
-            *("cited", "estimate", "extremes", "furthest_published", "largest_difference"),
-            *("n_missed", "standing", "verdicts"),
+            *("cited", "estimate", "extremes", "frontier_counts", "furthest_published"),
+            *("largest_difference", "n_missed", "verdicts"),
         )
     }
     environment.globals |= {

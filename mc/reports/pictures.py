@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ SECTIONS: Final = {
     "distribution": "Why one seed is not enough",
 }
 """Under which heading each kind of figure stands."""
+
+FILE_NAME: Final = re.compile(
+    r"(storm|sweep|design|frontier|claims|distribution)(-\d+(-[a-z-]+)?)?\.(svg|png|parquet)"
+)
+"""Names of the files in the folder of figures that are ours to remove."""
 
 
 @dataclass(frozen=True)

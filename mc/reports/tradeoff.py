@@ -37,8 +37,8 @@ def draw_tradeoff(view: View, scenarios: Sequence[str]) -> Drawing:
     """
     titles = [wrapped(scenario, 40) if len(view.scenarios) > 1 else "" for scenario in scenarios]
     above = 0.4 if any(map(view.usual_rate, scenarios)) else 0.0
-    y_label = metric_title("dropped")
-    panels = new_panels(titles, 2.9, 2.0, above=above, x_label="calls", y_label=y_label)
+    labels: Any = {"x_label": metric_title("calls"), "y_label": metric_title("dropped")}
+    panels = new_panels(titles, 2.9, 2.0, above=above, **labels)
     for scenario, panel in zip(scenarios, panels, strict=True):
         strain = view.strain(scenario)
         cells = view.known(view.in_scenario(scenario), strain)
@@ -63,7 +63,7 @@ def _draw_policy(
 ) -> None:
     """The cells of a policy, those that are surely beaten apart from the others."""
     frontier = view.frontier(scenario)
-    beaten = {c for c in cells if frontier is not None and frontier.on.get(c) == NO}
+    beaten = {c for c in cells if frontier is not None and frontier.on[c] == NO}
     is_few, is_crowd = len(cells) < 10, len(cells) > _CROWD
     look: dict[str, Any] = {
         "color": SERIES[i],
@@ -74,21 +74,19 @@ def _draw_policy(
         "capsize": 2.5 if is_few else 0,
         "clip_on": False,  # a point on the axis is whole
     }
-    whole = {"markeredgecolor": INK, "markeredgewidth": 0 if is_crowd else 0.4}
-    hollow = {"markerfacecolor": PAPER, "markeredgewidth": 0.5 if is_crowd else 1.0}
     label = "a cell" if policy == "default" else wrapped(policy, 34)
+    solid = {"markeredgecolor": INK, "markeredgewidth": 0 if is_crowd else 0.4, "label": label}
+    hollow = {"markerfacecolor": PAPER, "markeredgewidth": 0.5 if is_crowd else 1.0}
+    metrics = view.strain(scenario), "dropped"
     for some, surface in (
-        ([c for c in cells if c not in beaten], whole | {"label": label}),
+        ([c for c in cells if c not in beaten], solid),
         ([c for c in cells if c in beaten], hollow),
     ):
-        x, y = ([view.mean(c, m) or 0.0 for c in some] for m in (view.strain(scenario), "dropped"))
-        errors: list[Any] = [None, None]
+        x, y = ([view.mean(c, metric) or 0.0 for c in some] for metric in metrics)
         if not is_crowd:
-            errors = [
-                [view.half_width(c, m) or 0.0 for c in some]
-                for m in (view.strain(scenario), "dropped")
-            ]
-        container = panel.errorbar(x, y, errors[1], errors[0], **look, **surface)
+            for name, metric in zip(("xerr", "yerr"), metrics, strict=True):
+                look[name] = [view.half_width(c, metric) or 0.0 for c in some]
+        container = panel.errorbar(x, y, **look, **surface)
         for artist in container.get_children():
             artist.set_rasterized(len(cells) > MOST_MARKS)
 
@@ -96,7 +94,7 @@ def _draw_policy(
 def _draw_frontier(view: View, panel: Axes, scenario: str, cells: Sequence[int]) -> None:
     """Join the cells that are surely on the frontier, by their means."""
     frontier = view.frontier(scenario)
-    on = [c for c in cells if frontier is not None and frontier.on.get(c) == YES]
+    on = [c for c in cells if frontier is not None and frontier.on[c] == YES]
     if on:
         panel.step(
             [view.mean(c, view.strain(scenario)) or 0.0 for c in on],
