@@ -33,8 +33,13 @@ _HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     ),
 }
 
+_OF_RETRIES: Final = {
+    *("chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
+    *("first_wait", "deadline", "budget", "budget_scope"),
+}
+
 _USED_WITHOUT_RETRIES: Final = operator.attrgetter(
-    *(name for name in PARAMETERS if name not in ("budget", "backoff_base", "backoff_cap"))
+    *(name for name in PARAMETERS if name not in _OF_RETRIES)
 )
 
 
