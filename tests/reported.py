@@ -63,6 +63,7 @@ GRID: Final = """
 title = "Grid"
 replications = 200
 [fixed]
+chain = "flattened"
 rounds = 300
 fault_start = 50
 fault_rounds = 40

@@ -6,13 +6,16 @@ seed would never fail by luck. Tests of means say how often one would.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
+from folders import run
 from numpy.typing import NDArray
 from oracle_draws import philox_world
 from oracle_world import Draws, Replication, World, chain, services
@@ -21,9 +24,11 @@ from worlds import cell_of, differences, random_worlds
 
 import mc
 from mc import kernel
+from mc.experiment import cells_of
 from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, LAYER_BUDGETS, POLLY
 from mc.model import Cell, chain_kind, schedule, tables
 from mc.runner import Block, simulate_block
+from mc.store import FolderError
 
 OUTAGE: Final = Cell(fault_rounds=100, fault_capacity=0)
 DEGRADATION: Final = Cell(fault_rounds=1000, fault_capacity=1)
@@ -423,6 +428,84 @@ def test_the_waits_of_polly_never_add_up_to_more_than_its_curve() -> None:
     cell = Cell(tries=(5,), jitter="polly", backoff_base=10, backoff_cap=1000)
     assert schedule(cell).longest == 118
     assert sum(wait.longest for wait in schedule(cell).layers[0]) > 118
+
+
+# Results folders ----------------------------------------------------------------------------------
+
+FLATTENED: Final = """
+title = "layers"
+replications = 40
+[fixed]
+rounds = 300
+fault_start = 50
+fault_rounds = 40
+[[policy]]
+name = "flat"
+tries = [3, 3]
+chain = "flattened"
+[[policy]]
+name = "none"
+"""
+
+MORE: Final = """
+[[policy]]
+name = "nested"
+tries = [2, 3]
+backoff_base = [8, 2]
+deadline = ["none", 4]
+[[policy]]
+name = "polly"
+tries = [2, 2, 2]
+jitter = "polly"
+deadline = 30
+budget = ["none", 0.1, 0.2]
+budget_scope = "layer"
+"""
+
+
+@pytest.mark.parametrize("keep", ["rows", "histograms"])
+def test_policies_with_further_counters_may_be_added_to_a_folder(tmp_path: Path, keep: str) -> None:
+    """Shards that are older do not have the counters: it is as if they had been there always."""
+    few = f'keep = "{keep}"\n{FLATTENED}'
+    run(few, tmp_path / "grown")
+    assert not {"expired", "denied", "calls_1"} & {*mc.load(tmp_path / "grown").summary["metric"]}
+    run(few + MORE, tmp_path / "grown")
+    run(few + MORE, tmp_path / "at once")
+    grown, at_once = mc.load(tmp_path / "grown"), mc.load(tmp_path / "at once")
+    for table in ("summary", "comparisons", "cells"):
+        assert_frame_equal(getattr(grown, table), getattr(at_once, table))
+    assert {"expired", "denied", "calls_1", "calls_2"} <= {*grown.summary["metric"]}
+    if keep == "rows":
+        assert_frame_equal(grown.replications, at_once.replications)
+    assert mc.verify(tmp_path / "grown", all_rows=True).ok
+
+
+def test_a_folder_of_flattened_layers_is_refused_if_they_are_nested_now(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(FLATTENED, out)
+    silent = FLATTENED.replace('chain = "flattened"\n', "")
+    with pytest.raises(FolderError, match=r"without policy \"flat\" .* 'flattened'"):
+        run(silent, out)
+    # so old that the file, which has not changed, could not say it
+    manifest = json.loads((out / "manifest.json").read_text("utf-8"))
+    manifest["experiment"]["policy"][0].pop("chain")
+    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(FolderError, match="made when all layers were flattened"):
+        run(silent, out)
+    run(FLATTENED, out)  # goes on
+
+
+def test_a_table_of_cells_that_is_older_than_chains_has_flattened_ones(tmp_path: Path) -> None:
+    run(FLATTENED, tmp_path / "out")
+    table = mc.load(tmp_path / "out").cells
+    new = [*("chain", "backoff_factor", "jitter", "jitter_share"), "first_wait", "deadline"]
+    older = table.drop(*new, "budget_scope")
+    got = {number: cell.identity for number, cell in cells_of(older).items()}
+    expected = {number: cell.identity for number, cell in cells_of(table).items()}
+    assert got == expected
+
+
+# Rows ---------------------------------------------------------------------------------------------
 
 
 def test_a_block_has_room_for_the_calls_of_its_layers_whoever_makes_it() -> None:

@@ -182,6 +182,38 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "  draws         generator philox, seed 20260802",
         "  claims        few are dropped (dropped: three, budget none, backoff_cap 8,",
         "                capacity 9 between 0 and 100)",
+        "  parameters    rounds 40 s (default)",
+        "                rounds_per_second 100 (default)",
+        "                arrivals_per_second 97.22/s (default)",
+        "                capacity: not the same in all cells",
+        "                fault_start 5 s (default)",
+        "                fault_rounds 1 s",
+        "                fault_capacity 0/s (default)",
+        "                failure_rate 0 % (default)",
+        "                tries: not the same in all cells",
+        "                chain nested (default)",
+        "                backoff_base 20 ms (default)",
+        "                backoff_factor 2 (default)",
+        "                backoff_cap: not the same in all cells",
+        "                jitter full (default)",
+        "                jitter_share 20 % (default)",
+        "                first_wait none (default)",
+        "                deadline none (default)",
+        "                budget: not the same in all cells",
+        "                budget_scope chain (default)",
+        "                threshold 200 ms (default)",
+        "  waits         two, or so, backoff_cap 8: waits up to 20 ms; a request lives up",
+        "                to 20 ms",
+        "                two, or so, backoff_cap 16: waits up to 20 ms; a request lives",
+        "                up to 20 ms",
+        "                two, or so, backoff_cap 32: waits up to 20 ms; a request lives",
+        "                up to 20 ms",
+        "                three, backoff_cap 8: waits up to 20 ms, 40 ms; a request lives",
+        "                up to 60 ms",
+        "                three, backoff_cap 16: waits up to 20 ms, 40 ms; a request lives",
+        "                up to 60 ms",
+        "                three, backoff_cap 32: waits up to 20 ms, 40 ms; a request lives",
+        "                up to 60 ms",
         "No fault was found; nothing was run.",
     ]
     assert got == expected
@@ -235,6 +267,19 @@ def test_check_points_out_a_fault_after_the_last_round() -> None:
     code, _, err = invoke("check", "my.toml")
     assert code == 0
     assert err == "my.toml: the fault begins after the last round, in default\n"
+
+
+def test_check_of_many_cells_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = "".join(
+        f"{name} = {{from = 1, to = 150, steps = 150}}\n" for name in ("budget", "rounds")
+    )
+    Path("many.toml").write_text(f'title = "many"\n[grid]\n{axes}')
+    code, _, err = invoke("check", "many.toml")
+    assert (code, re.findall(r"of 22,500 cells", err)) == (0, [])
+    monkeypatch.setattr("mc.cli.stderr.PROGRESS_SECONDS", 0.0)
+    code, _, err = invoke("check", "many.toml")
+    got = re.findall(r"^([\d,]+) of 22,500 cells", err, re.MULTILINE)
+    assert (code, got) == (0, ["0", "10,000", "20,000", "22,500"])
 
 
 # schema -------------------------------------------------------------------------------------------

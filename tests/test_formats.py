@@ -275,7 +275,11 @@ def test_the_shell_completes_commands_options_and_values() -> None:
         "retrystorm ver": ["verify"],
         "retrystorm show --form": ["--format"],
         "retrystorm show --format js": ["json"],
-        "retrystorm run x.toml --set backoff_": ["backoff_base=", "backoff_cap="],
+        "retrystorm run x.toml --set backoff_": [
+            "backoff_base=",
+            "backoff_factor=",
+            "backoff_cap=",
+        ],
     }
     got = {line: completed(line) for line in lines}
     expected = lines

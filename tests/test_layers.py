@@ -84,6 +84,35 @@ def test_the_map_in_the_package_docstring_is_the_one_that_is_tested() -> None:
     assert got == expected
 
 
+NAMES_THAT_SAY_NOTHING: Final = (
+    *("base", "common", "core", "helpers", "misc", "printing", "tables", "tracing"),
+    *("utils", "words"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES_THAT_SAY_NOTHING)
+def test_no_two_files_share_a_name_that_says_nothing_without_its_room(name: str) -> None:
+    got = [source for source in sources() if Path(source).name == name]
+    assert len(got) <= 1
+
+
+def test_the_readme_of_the_package_names_every_file() -> None:
+    text = (ROOT / "mc" / "README.md").read_text("utf-8")
+    files = text.partition("## The files")[2].partition("## Where a change goes")[0]
+    got = {}
+    for room, section in re.findall(r"^\*\*(\w+)\*\*(.*?)(?=^\*\*|\Z)", files, re.M | re.S):
+        first_columns = re.findall(r"^\| (.*?) \|", section, re.M)
+        got[room] = {name for names in first_columns for name in re.findall(r"`(\w+)`", names)}
+    expected: dict[str, set[str]] = {}
+    for name in sources():
+        if room_of(name) not in DOORS:
+            expected.setdefault(room_of(name), set()).add(Path(name).name)
+    commands = set(re.findall(r"^    (\w+),$", sources()["cli/__init__"].read_text("utf-8"), re.M))
+    expected["cli"] -= commands  # each stands in the file of its name
+    for room in ROOMS:
+        assert got[room] | {"__init__"} == expected[room] | {"__init__"}, room
+
+
 @pytest.mark.parametrize("room", [room for room in ROOMS if room != "cli"])
 def test_only_the_command_line_prints(room: str) -> None:
     for name, path in sources().items():

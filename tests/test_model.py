@@ -301,7 +301,7 @@ def test_values_are_brought_to_their_own_types() -> None:
 def test_every_parameter_and_every_metric_says_its_unit_and_meaning() -> None:
     assert all(parameter.meaning for parameter in PARAMETERS.values())
     without = {name for name, parameter in PARAMETERS.items() if not parameter.unit}
-    assert without == {"chain", "backoff_factor", "jitter", "jitter_share", "budget_scope"}
+    assert without == {"chain", "backoff_factor", "jitter", "budget_scope"}
     assert all(metric.meaning for metric in METRICS.values())
     got = [name for name, metric in METRICS.items() if not metric.unit]
     expected = ["times_usual"]  # a pure number

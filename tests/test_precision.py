@@ -26,7 +26,7 @@ import mc
 from mc import statistics, store
 from mc.cli import app
 from mc.experiment import ExperimentError, Precision, cell_table, read
-from mc.model import COUNTERS, METRICS
+from mc.model import COUNTERS, MAX_LAYERS, METRICS
 from mc.runner import simulation, stages
 from mc.statistics import with_ratios
 from mc.store import FolderError
@@ -284,7 +284,14 @@ def test_a_multiplier_of_1_is_as_rare_a_retry_as_none(
 
 
 def test_without_retries_a_metric_is_what_it_is_declared_to_be_and_the_others_vary() -> None:
-    cell = mc.Cell(fault_rounds=100, tries=(1,), failure_rate=0.1, arrivals_per_second=700)
+    cell = mc.Cell(
+        fault_rounds=100,
+        tries=(1,) * MAX_LAYERS,
+        deadline=5,
+        budget=0.1,
+        failure_rate=0.1,
+        arrivals_per_second=700,
+    )
     rows = with_ratios(mc.simulate([cell], replications=50, seed=1), cell_frame(cell))
     values = {name: rows[name].unique().to_list() for name in METRICS}
     got = {name: one[0] if len(one) == 1 else None for name, one in values.items()}

@@ -15,7 +15,7 @@ from reported import GRID, Page, contrast
 import mc
 from mc.reports import maps
 from mc.reports.notation import with_error
-from mc.reports.style import style
+from mc.reports.style import ON_DARK, ON_LIGHT, style
 from mc.reports.tradeoff import draw_tradeoff
 from mc.reports.view import View
 from mc.statistics import half_width
@@ -45,7 +45,8 @@ def test_a_policy_that_no_axis_changes_has_no_map_but_a_sentence(grid: Path) -> 
 
 def test_what_lies_far_out_does_not_flatten_the_colours_of_the_others(grid: Path) -> None:
     view = View(mc.load(grid))
-    planned = maps.plan_maps(view, "default", "window_rate")
+    (scenario,) = view.scenarios
+    planned = maps.plan_maps(scenario, "window_rate")
     tried = view.results.cells.filter(policy="nine tries")
     rates = {
         kind: [view.mean(cell, "window_rate") or 0.0 for cell in some["cell"]]
@@ -66,24 +67,35 @@ def test_text_stands_out_on_every_colour_of_a_map() -> None:
         assert got >= 4.5, x
 
 
+def test_text_in_a_figure_follows_the_page_unless_it_stands_on_a_colour(grid: Path) -> None:
+    page = (grid / "report.html").read_text("utf-8")
+    got = {re.search(r"fill: ([^;\"]+)", text[0]) for text in re.finditer("<text[^>]*>", page)}
+    colors = {fill[1] for fill in got if fill is not None}
+    assert {"var(--ink)", ON_DARK, ON_LIGHT} <= colors
+    assert colors <= {"var(--ink)", "var(--muted)", ON_DARK, ON_LIGHT}
+    assert None not in got
+
+
 def test_of_a_sweep_the_baseline_the_frontier_and_the_worst_are_drawn_alone(grid: Path) -> None:
     view = View(mc.load(grid))
-    chosen = view.chosen("default")
+    (scenario,) = view.scenarios
+    chosen = scenario.chosen
     rates = [view.mean(cell, "window_rate") or 0.0 for cell in chosen]
-    every = {cell: view.mean(cell, "window_rate") or 0.0 for cell in view.in_scenario("default")}
+    every = {cell: view.mean(cell, "window_rate") or 0.0 for cell in scenario.cells}
     assert len(every) == 60
     assert 3 <= len(chosen) <= 6
     assert rates == sorted(rates)
     assert rates[-1] == max(every.values())
     baseline = view.results.comparisons["baseline"].min()
     assert baseline in chosen
-    assert set(chosen[:-1]) - {baseline} <= set(view.marks("default"))
+    assert set(chosen[:-1]) - {baseline} <= set(scenario.marks)
 
 
 def test_the_frontier_of_the_page_is_that_of_the_command(grid: Path) -> None:
     view = View(mc.load(grid))
     answers = mc.frontier(grid, "window_rate", "dropped")
-    frontier = view.frontier("default")
+    (scenario,) = view.scenarios
+    frontier = scenario.frontier
     assert frontier is not None
     assert frontier.on == dict(answers.select("cell", "on").iter_rows())
     assert frontier.n == 200
@@ -99,16 +111,17 @@ def test_the_frontier_of_the_page_is_that_of_the_command(grid: Path) -> None:
 
 def test_a_letter_is_for_a_cell_that_may_be_on_the_frontier(grid: Path) -> None:
     view = View(mc.load(grid))
-    frontier = view.frontier("default")
+    (scenario,) = view.scenarios
+    frontier = scenario.frontier
     assert frontier is not None
-    on = {cell: frontier.on[cell] for cell in view.marks("default")}
+    on = {cell: frontier.on[cell] for cell in scenario.marks}
     assert set(on.values()) <= {"yes", "undecided"}
     means = [(view.mean(cell, "window_rate"), view.mean(cell, "dropped")) for cell in on]
     rates, drops = zip(*means, strict=True)
     assert list(rates) == sorted(rates)
     assert list(drops) == sorted(drops, reverse=True)
     page = Page((grid / "report.html").read_text("utf-8"))
-    for cell, letter in view.marks("default").items():
+    for cell, letter in scenario.marks.items():
         assert re.search(rf"{letter}: {view.lines[cell]['label']}[^:]* {on[cell]} ", page.read)
 
 
@@ -126,7 +139,7 @@ def test_the_table_of_the_frontier_says_what_the_letters_in_the_figure_are(grid:
     page = Page((grid / "report.html").read_text("utf-8"))
     svg = (grid / "figures" / "frontier.svg").read_text()
     view = View(mc.load(grid))
-    marks = view.marks("default")
+    marks = view.scenarios[0].marks
     assert 3 <= len(marks) <= 8
     assert list(marks.values()) == list("ABCDEFGH")[: len(marks)]
     for cell, letter in marks.items():
@@ -163,7 +176,8 @@ def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Pa
 
 def test_no_axis_of_the_trade_off_begins_below_0(grid: Path) -> None:
     with style():
-        drawing = draw_tradeoff(View(mc.load(grid)), ["default"])
+        view = View(mc.load(grid))
+        drawing = draw_tradeoff(view, view.scenarios)
     (panel,) = (figure.axes[0] for figure in drawing.panels)
     assert panel.get_xlim()[0] >= 0
     assert panel.get_ylim()[0] >= 0

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mc.cli import options
 from mc.cli.formats import Facts, print_facts
 from mc.cli.readable import first_three
 from mc.cli.result_tables import known_to
-from mc.cli.stderr import errors_as_messages, write_message
+from mc.cli.stderr import errors_as_messages, progress_lines, write_message
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Experiment
+    from mc.model.waits import Layer
+
+MAX_CHAINS: Final = 12
+"""Chains whose waits are printed; a grid may have thousands."""
+
+OF_WAITS: Final = (
+    *("tries", "chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
+    *("first_wait", "deadline", "rounds_per_second"),
+)
+"""Parameters on which waits depend."""
+
+MAX_WAITS: Final = 6
+"""Waits of a layer that are printed; of more the first ones and the last."""
 
 
 def check(
@@ -32,7 +45,11 @@ def check(
     with errors_as_messages():
         overrides = options.name_values(settings)
         experiment = experiments.read(
-            file, replications=replications, seed=seed, overrides=overrides
+            file,
+            replications=replications,
+            seed=seed,
+            overrides=overrides,
+            progress=progress_lines("cells"),
         )
         for remark in (*experiment.remarks, *experiment.hints):
             write_message(f"{file}: {remark}")
@@ -40,8 +57,6 @@ def check(
 
 
 def _facts(experiment: Experiment) -> Facts:
-    from mc.experiment.messages import values_text
-
     source = experiment.source
     scenarios, policies = (
         [point["name"] for point in source[kind]] for kind in ("scenario", "policy")
@@ -76,6 +91,8 @@ def _facts(experiment: Experiment) -> Facts:
             "n_rows": n_rows,
             "generator": experiment.generator,
             "seed": experiment.seed,
+            "parameters": _parameters(experiment),
+            "longest_lives": _lives(experiment),
             "n_claims": len(claims),
             "claims": claims,
             "n_published": len(experiment.published),
@@ -86,7 +103,7 @@ def _facts(experiment: Experiment) -> Facts:
                 f"{name} (baseline)" if name == baseline and len(policies) > 1 else name
                 for name in policies
             ),
-            **{name: values_text(values) for name, values in axes.items()},
+            **{name: _axis_values(source, name, values) for name, values in axes.items()},
             "design": _design_text(source["design"]),
             "cells": product
             + (f" - {n_left_out:,} left out" if n_left_out else "")
@@ -97,14 +114,90 @@ def _facts(experiment: Experiment) -> Facts:
             "draws": f"generator {experiment.generator}, {drawn}",
             "published": f"{len(experiment.published):,} figures" if experiment.published else "",
             "claims": "\n".join(claims),
+            "parameters": "\n".join(_parameters(experiment)),
+            "waits": "\n".join(_wait_lines(experiment)),
         },
         wrap=True,
         after=("No fault was found; nothing was run.",),
     )
 
 
+def _axis_values(source: Mapping[str, Any], name: str, values: list[Any]) -> str:
+    from mc.experiment.messages import values_text
+    from mc.model.digits import axis_text
+
+    if name not in source.get("in_units", ()):
+        return values_text(values)
+    return ", ".join(axis_text(source, name, value) for value in values)
+
+
+def _parameters(experiment: Experiment) -> list[str]:
+    """Every parameter with its value for a reader; defaults are marked."""
+    from mc.model import PARAMETERS, units
+
+    first = experiment.points[0].parameters
+    lines = []
+    for name, parameter in PARAMETERS.items():
+        value = getattr(first, name)
+        if any(getattr(point.parameters, name) != value for point in experiment.points):
+            lines.append(f"{name}: not the same in all cells")
+            continue
+        text = units.text_of(parameter.dimension, value, first.rounds_per_second, parameter.unit)
+        lines.append(f"{name} {text}" + ("" if name in experiment.given else " (default)"))
+    return lines
+
+
+def _lives(experiment: Experiment) -> dict[str, float]:
+    """The longest time that a request can live in each policy, in seconds."""
+    lives: dict[str, float] = {}
+    for point in experiment.points:
+        life = point.parameters.longest_wait / point.parameters.rounds_per_second
+        lives[point.policy] = max(life, lives.get(point.policy, 0.0))
+    return lives
+
+
+def _wait_lines(experiment: Experiment) -> list[str]:
+    """The waits of each layer, and how long a request can live, for each kind of chain."""
+    from mc.model.digits import axis_text
+
+    chains: dict[tuple[Any, float], str] = {}
+    for point in experiment.points:
+        cell = point.parameters
+        values = [
+            f"{name} {axis_text(experiment.source, name, value)}"
+            for name, value in point.at.items()
+            if name in OF_WAITS
+        ]
+        named = ", ".join([*([] if point.policy == "default" else [point.policy]), *values])
+        if cell.max_attempts > 1:
+            waiting = tuple(layer._replace(budget=None) for layer in cell.layers)
+            chains.setdefault((waiting, cell.rounds_per_second), named or point.scenario)
+    lines = [
+        f"{named}: {_chain_text(layers, per_second)}"
+        for (layers, per_second), named in list(chains.items())[:MAX_CHAINS]
+    ]
+    return lines + ([f"and {len(chains) - MAX_CHAINS:,} more"] if len(chains) > MAX_CHAINS else [])
+
+
+def _chain_text(layers: tuple[Layer, ...], per_second: float) -> str:
+    from mc.model import units, waits
+
+    texts = []
+    for number, (layer, spans) in enumerate(
+        zip(layers, map(waits.waits_of, layers), strict=True), 1
+    ):
+        shown = [units.format_time(wait.longest / per_second) for wait in spans if wait.longest]
+        if len(shown) > MAX_WAITS:
+            shown = [*shown[: MAX_WAITS - 2], "...", f"{shown[-1]} ({len(shown)} waits)"]
+        if layer.tries > 1:
+            own = "waits" if len(layers) == 1 else f"layer {number} waits"
+            texts.append(f"{own} up to {', '.join(shown)}")
+    life = units.format_time(waits.longest_life(layers) / per_second)
+    return f"{'; '.join(texts)}; a request lives up to {life}"
+
+
 def _design_text(design: Mapping[str, Any] | None) -> str:
-    from mc.experiment.messages import value_text
+    from mc.model.digits import value_text
 
     if design is None:
         return ""

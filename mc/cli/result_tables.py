@@ -133,27 +133,27 @@ def _by_name(
 
     axes = axis_names(manifest)
     for exactly in (False, True):
-        named = {_name(cell, axes, exactly): cell for cell in cells}
+        named = {_name(cell, axes, manifest["experiment"], exactly): cell for cell in cells}
         if len(named) == len(cells):
             break
     return named
 
 
-def _name(cell: Mapping[str, Any], axes: Sequence[str], exactly: bool) -> str:
+def _name(
+    cell: Mapping[str, Any], axes: Sequence[str], source: Mapping[str, Any], exactly: bool
+) -> str:
     """Policy and value on each axis; the only policy is not named if there is an axis."""
-    values = [f"{axis} {_value_text(cell[axis], exactly)}" for axis in axes]
+    values = [f"{axis} {_value_text(source, axis, cell[axis], exactly)}" for axis in axes]
     has_policy = cell["policy"] != "default" or not values
     return ", ".join([cell["policy"], *values] if has_policy else values)
 
 
-def _value_text(value: object, exactly: bool) -> str:
-    if isinstance(value, str):
-        return value
-    if exactly:
+def _value_text(source: Mapping[str, Any], axis: str, value: object, exactly: bool) -> str:
+    if exactly and not isinstance(value, str):
         return "none" if value is None else repr(value).removesuffix(".0")
-    from mc.experiment.messages import value_text
+    from mc.model.digits import axis_text
 
-    return value_text(value)
+    return axis_text(source, axis, value)
 
 
 def reproduced(results: Results) -> str:

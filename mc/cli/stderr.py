@@ -76,7 +76,7 @@ def progress() -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield _progress_lines()
+        yield progress_lines("rows")
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -86,7 +86,8 @@ def progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _progress_lines() -> Callable[[int, int], None]:
+def progress_lines(unit: str) -> Callable[[int, int], None]:
+    """Write every few seconds how many rows, or other units, are done."""
     started = last = time.monotonic()
     n_at_first: int | None = None
 
@@ -102,6 +103,6 @@ def _progress_lines() -> Callable[[int, int], None]:
         if done > n_at_first:
             seconds = (now - started) * (total - done) / (done - n_at_first)
             left = f", {duration(seconds)} left"
-        write_message(f"{done:,} of {total:,} rows{left}")
+        write_message(f"{done:,} of {total:,} {unit}{left}")
 
     return show

@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text, value_text
+from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text
 from mc.model import METRICS, Metric
+from mc.model.digits import value_text
 from mc.store import FolderError, Results, axis_names
 
 
@@ -117,8 +118,11 @@ def where_all(results: Results, conditions: Sequence[str]) -> pl.DataFrame:
     return cells
 
 
-def metric_named(name: str) -> Metric:
-    """Give the metric of a name."""
+def metric_named(name: str, results: Results) -> Metric:
+    """Give the metric of a name, which must be one that there is in these results."""
     if name not in METRICS:
         raise QuestionError(f"metric {quote(name)} does not exist{hint(name, METRICS)}")
-    return METRICS[name]
+    metric = METRICS[name]
+    if metric.counter not in results.manifest["columns"]["replications"]:
+        raise QuestionError(f"metric {quote(name)} is of no cell here: {metric.meaning}")
+    return metric

@@ -75,7 +75,7 @@ def compare(
     [97.21, 97.02, 97.4]
     """
     results = store.load(folder)
-    chosen = [metric_named(name).name for name in metrics] or list(METRICS)
+    chosen = [metric_named(name, results).name for name in metrics] or list(METRICS)
     pairs = _pairs(results, left, right, where)
     table = results.cells.drop("baseline").join(
         pairs.rename({"left": "cell", "right": "baseline"}), on="cell", how="left"

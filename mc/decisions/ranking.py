@@ -106,8 +106,8 @@ def best(
     ['yes', 'yes', 'no', 'no', 'yes', 'yes']
     """
     results = store.load(folder)
-    bounds = [_constraint(text) for text in subject_to]
-    asked = [metric_named(metric), *(bound[0] for bound in bounds)]
+    bounds = [_constraint(text, results) for text in subject_to]
+    asked = [metric_named(metric, results), *(bound[0] for bound in bounds)]
     metrics = list({one.name: one for one in asked}.values())
     groups = questions(results, [name for name in per if name not in across], where, across)
 
@@ -248,7 +248,7 @@ def frontier(
     [('three layers + budget 0.30', 7)]
     """
     results = store.load(folder)
-    metrics = metric_named(one), metric_named(other)
+    metrics = metric_named(one, results), metric_named(other, results)
     if one == other:
         raise QuestionError(f"two different metrics are needed, got {one} twice")
     return _all_answers(
@@ -298,7 +298,7 @@ def _on_frontier(
 _CONSTRAINT: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
 
 
-def _constraint(text: str) -> tuple[Metric, Relation, float]:
+def _constraint(text: str, results: Results) -> tuple[Metric, Relation, float]:
     """Read ``metric relation number``."""
     match = _CONSTRAINT.fullmatch(text)
     try:
@@ -307,7 +307,7 @@ def _constraint(text: str) -> tuple[Metric, Relation, float]:
         number = float(match[3])
         if not math.isfinite(number):
             raise ValueError
-        return metric_named(match[1]), cast(Relation, match[2]), number
+        return metric_named(match[1], results), cast(Relation, match[2]), number
     except QuestionError:
         raise
     except ValueError:

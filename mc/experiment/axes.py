@@ -21,10 +21,11 @@ from mc.experiment.keys import (
     list_or_table,
     value_key,
 )
-from mc.experiment.messages import quote, value_text, values_text
+from mc.experiment.messages import quote, values_text
 from mc.experiment.spacing import Design, Range
 from mc.experiment.validation import FAULTY, Checked, checked, labelled, with_keys, within
 from mc.model import PARAMETERS
+from mc.model.digits import value_text
 
 MAX_CELLS: Final = 1_000_000
 """Beyond, a mistyped grid would fill the memory before the first fault could be shown."""

@@ -23,7 +23,7 @@ from mc.experiment.keys import (
     key,
     list_or_table,
 )
-from mc.experiment.messages import cell_label, quote, same_values, value_text, values_text
+from mc.experiment.messages import cell_label, quote, same_values, values_text
 from mc.experiment.validation import (
     FAULTY,
     Checked,
@@ -35,6 +35,7 @@ from mc.experiment.validation import (
     within,
 )
 from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts, lesson_conflicts
+from mc.model.digits import value_text
 
 Progress = Callable[[int, int], None]
 """Called with the number of cells done and that of all."""

@@ -19,15 +19,7 @@ from mc.experiment.keys import (
     as_list,
     key,
 )
-from mc.experiment.messages import (
-    hint,
-    listed,
-    quote,
-    same_values,
-    show,
-    value_text,
-    values_text,
-)
+from mc.experiment.messages import hint, listed, quote, same_values, show, values_text
 from mc.experiment.validation import (
     FAULTY,
     Checked,
@@ -39,6 +31,7 @@ from mc.experiment.validation import (
     within,
 )
 from mc.model import METRICS, parse_parameter
+from mc.model.digits import value_text
 
 # ---- Claims ----------------------------------------------------------------------------------
 
@@ -230,7 +223,7 @@ def _coordinates(at: Mapping[str, Any], axes: Axes) -> Checked[int | None]:
             same = yield from _same_values(name, at[name], values)
             i = values.index(same[0]) if same else None
         elif i is None:
-            yield f"at: {name} is missing, it must be one of {_texts(values)}"
+            yield f"at: {name} is missing, it must be one of {values_text(values)}"
         index = None if index is None or i is None else index * len(values) + i
     i = yield from _design_point(at, axes.design)
     return None if index is None or i is None else index * len(axes.design) + i
@@ -256,16 +249,13 @@ def _design_point(at: Mapping[str, Any], points: list[dict[str, Any]]) -> Checke
 
 
 def _same_values(name: str, value: object, known: list[Any]) -> Checked[list[Any]]:
-    """Find the known values that a value means."""
-    sound = [entry for entry in known if entry is not FAULTY]
+    """Find the values of an axis that a value means; on one with a fault there are none."""
+    if FAULTY in known:
+        return []
     try:
-        same = same_values(parse_parameter(name, value), sound)
+        same = same_values(parse_parameter(name, value), known)
     except ValueError:
         same = []
-    if not same and sound == known:
-        yield f"at: {name} must be one of {_texts(known)}, got {show(value)}"
+    if not same:
+        yield f"at: {name} must be one of {values_text(known)}, got {show(value)}"
     return same
-
-
-def _texts(values: list[Any]) -> str:
-    return values_text([value for value in values if value is not FAULTY])

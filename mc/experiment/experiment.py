@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +10,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
-from mc.model import PARAMETERS, Cell, Generator
+from mc.model import PARAMETERS, Cell, Generator, units
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Keep = Literal["rows", "histograms"]
+
+N_NAMED: Final = 3
+"""A remark names no more policies than this."""
 
 ROUGH: Final = 200
 """Replications from which on intervals cover what they promise."""
@@ -29,8 +33,13 @@ _HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     ),
 }
 
+_OF_RETRIES: Final = {
+    *("chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
+    *("first_wait", "deadline", "budget", "budget_scope"),
+}
+
 _USED_WITHOUT_RETRIES: Final = operator.attrgetter(
-    *(name for name in PARAMETERS if name not in ("budget", "backoff_base", "backoff_cap"))
+    *(name for name in PARAMETERS if name not in _OF_RETRIES)
 )
 
 
@@ -201,7 +210,39 @@ class Experiment:
             scenarios = {point.scenario for point in self.points if is_so(point.parameters)}
             if scenarios:
                 remarks.append(f"{remark}, in {', '.join(sorted(scenarios))}")
-        return (*remarks, *self._without_baseline())
+        return (*remarks, *self._cut_waits(), *self._without_baseline())
+
+    def _cut_waits(self) -> list[str]:
+        """Where a cap makes waits shorter than the backoff says, and hardly on purpose."""
+        is_default = "backoff_cap" not in self.given
+        cut: dict[str, dict[str, None]] = {}
+        checked = set()
+        for point in self.points:
+            cell = point.parameters
+            if (point.policy, cell.layers) in checked:
+                continue
+            checked.add((point.policy, cell.layers))
+            name = point.scenario if point.policy == "default" else f"policy {point.policy}"
+            for layer in cell.layers:
+                base, factor, cap = layer.backoff[:3]
+                texts = [units.format_time(x / cell.rounds_per_second) for x in (base, cap)]
+                said = f"backoff_cap, {texts[1]}{' by default' if is_default else ''}"
+                if layer.tries > 1 and base > cap:
+                    remark = f"backoff_base, {texts[0]}, is cut to {said}"
+                elif is_default and _grows_beyond(cap, base, factor, layer.tries):
+                    remark = f"waits grow to {said}, and no further: set backoff_cap"
+                else:
+                    continue
+                cut.setdefault(remark, {})[name] = None
+        return [f"{remark}, in {_first_of(list(names))}" for remark, names in cut.items()]
+
+    @property
+    def given(self) -> set[str]:
+        """The parameters that the file or the command line sets."""
+        points = (*self.source["scenario"], *self.source["policy"])
+        design = self.source["design"] or {"ranges": []}
+        axes = (axis["name"] for axis in (*self.source["grid"], *design["ranges"]))
+        return {*self.source["fixed"], *axes, *(name for point in points for name in point)}
 
     def _without_baseline(self) -> list[str]:
         """How many cells are compared with nothing, as their baseline's own cell was left out."""
@@ -231,6 +272,19 @@ class Experiment:
         if self.precision is not None and self.precision.min < ROUGH:
             hints.append(f"intervals of fewer than {ROUGH} replications are rough: min = {ROUGH}")
         return tuple(hints)
+
+
+def _grows_beyond(cap: float, base: float, factor: float, tries: int) -> bool:
+    """Whether the ceiling of a layer's last wait would be above the cap without it."""
+    if tries < 3 or base <= 0 or cap <= 0:
+        return False
+    return math.log2(base) + (tries - 2) * math.log2(factor) > math.log2(cap)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """List a few names, and say how many more there are."""
+    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
+    return ", ".join(names[:N_NAMED]) + more
 
 
 class ExperimentError(ValueError):

@@ -7,6 +7,8 @@ import json
 from collections.abc import Collection
 from typing import Any, Final
 
+from mc.model.digits import value_text
+
 SHOWN: Final = 12
 """A message lists no more values than this."""
 
@@ -50,16 +52,6 @@ def show(value: object) -> str:
     """Write what stands in the file, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def value_text(value: object) -> str:
-    """Write a parameter's value as an experiment file has it, a float with six digits."""
-    if value is None:
-        return "none"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(value_text, value))}]"
-    text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
-    return text.removesuffix(".0")
 
 
 def values_text(values: Collection[object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,11 @@ from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_exc
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
 from mc.experiment.file import DEFAULT_SEED, File
-from mc.experiment.keys import Parameters
+from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote
+from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
+from mc.model import METRICS, metrics_of
 
 
 def read(
@@ -67,7 +69,8 @@ def read(
     if isinstance(data.get("fixed"), dict):
         for name in overrides or {}:
             data["fixed"].pop(name, None)
-    faults, parts = outcome(_check(data, overrides or {}, progress))
+    set_values = {name: _toml_value(text) for name, text in (overrides or {}).items()}
+    faults, parts = outcome(_check(data, set_values, progress))
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
     return _experiment(str(path), data, parts)
@@ -106,6 +109,7 @@ class _Parts(NamedTuple):
     """What a file is made of; sound if no fault was found in any of it."""
 
     file: File
+    in_units: list[str]
     fixed: dict[str, Any]
     excludes: dict[str, dict[str, Condition]] | None
     cells: Cells
@@ -114,9 +118,10 @@ class _Parts(NamedTuple):
 
 
 def _check(
-    data: dict[str, Any], overrides: Mapping[str, str], progress: Progress | None
+    data: dict[str, Any], overrides: dict[str, Any], progress: Progress | None
 ) -> Checked[_Parts]:
     """Check each table by itself, then what holds between them."""
+    in_units = yield from read_quantities(data, overrides)
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:
@@ -132,18 +137,19 @@ def _check(
     yield from _check_baseline(file.baseline, cells)
     claims = yield from read_claims(file.claim, cells)
     published = yield from read_published(file.published, cells)
-    return _Parts(file, fixed, excludes, cells, claims, published)
+    yield from _check_metrics(file.precision, cells, claims, published)
+    return _Parts(file, in_units, fixed, excludes, cells, claims, published)
 
 
-def _overrides(overrides: Mapping[str, str], axes: Axes) -> Checked[dict[str, Any]]:
+def _overrides(overrides: Mapping[str, Any], axes: Axes) -> Checked[dict[str, Any]]:
     """Read the parameters that the command line sets."""
     values: dict[str, Any] = {}
-    for name, text in overrides.items():
+    for name, value in overrides.items():
         setters = axes.setters(name)
         if setters:
             yield f"{name} is set by {' and by '.join(setters)}: change it in the file"
         else:
-            values |= (yield from validate(Parameters, {name: _toml_value(text)})).entries
+            values |= (yield from validate(Parameters, {name: value})).entries
     return values
 
 
@@ -168,6 +174,20 @@ def _check_baseline(baseline: str | None, cells: Cells) -> Checked[None]:
         if all(isinstance(number, str) for number in numbers):
             cure = "name a policy that remains: baseline = ..."
             yield f"baseline {quote(name)} is left out everywhere: {cure}"
+
+
+def _check_metrics(
+    precision: Any, cells: Cells, claims: Sequence[Claim], published: Sequence[Published]
+) -> Checked[None]:
+    """Check that what is asked about exists: without a deadline, nothing expires."""
+    asked = {f"claim {quote(claim.text)}": claim.metrics for claim in claims}
+    asked["[[published]]"] = tuple(dict.fromkeys(figure.metric for figure in published))
+    asked["[precision]"] = () if precision in (None, FAULTY) else tuple(as_list(precision.metric))
+    known = metrics_of(point.parameters for point in cells.points) if cells.points else METRICS
+    for place, names in asked.items():
+        for name in names:
+            if name in METRICS and name not in known:
+                yield f"{place}: metric {name} is of no cell: {METRICS[name].meaning}"
 
 
 # ---- The experiment --------------------------------------------------------------------------
@@ -199,6 +219,8 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         "claim": data.get("claim", []),
         "published": data.get("published", []),
     }
+    if parts.in_units:
+        source["in_units"] = parts.in_units
     return Experiment(
         path=path,
         title=file.title,

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, create_model
 
 from mc.experiment.keys import HIDDEN, ParameterTable, key
-from mc.experiment.messages import value_text
 from mc.experiment.validation import FAULTY, Checked, Table, with_keys, within
 from mc.model import PARAMETERS
+from mc.model.digits import value_text
 
 DIGITS: Final = 30
 """Nearly twice those of a double: a value between two ends is rounded once, at the end."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, get_args
 
-from mc.model import waits
+from mc.model import units, waits
 from mc.model.parameters import (
     Parameter,
     amount,
@@ -123,7 +123,7 @@ class Cell:
         "how a delay is drawn from its ceiling, or (decorrelated, polly) from the delay before",
     )
     jitter_share: float = declare(
-        real(0, 1), 0.2, "", "with plus_minus: by which share of the ceiling a delay varies"
+        real(0, 1), 0.2, "share", "with plus_minus: by which share of the ceiling a delay varies"
     )
     first_wait: float | None = declare(
         or_none(real(0, INT32_MAX)),
@@ -161,7 +161,7 @@ class Cell:
         faults = []
         for name, value in self.parameters.items():
             try:
-                canonical = parse_parameter(name, value)
+                canonical = parse_parameter(name, self._as_number(name, value))
             except ValueError as error:
                 faults.append(str(error))
             else:
@@ -170,6 +170,16 @@ class Cell:
         faults = faults or list(conflicts(self.parameters))
         if faults:
             raise ValueError("\n".join(f"Cell: {fault}" for fault in faults))
+
+    def _as_number(self, name: str, value: object) -> object:
+        """Replace texts with units, for which the length of a round must be known."""
+        has_text = isinstance(value, str) or (
+            isinstance(value, list | tuple) and any(isinstance(entry, str) for entry in value)
+        )
+        per_second = self.rounds_per_second
+        if not has_text or not PARAMETERS["rounds_per_second"].kind.accepts(per_second):
+            return value
+        return as_number(name, value, per_second)
 
     @classmethod
     def from_checked(cls, parameters: Mapping[str, Any]) -> Self:
@@ -262,6 +272,62 @@ def parse_parameter(name: str, value: object) -> Any:
     if value is None or isinstance(value, int | float | str):
         return _parse_remembered(name, value)
     return _parse(name, value)
+
+
+def as_number(name: str, value: object, per_second: float) -> Any:
+    """Replace a text with a unit, or each of a list, by a number in the parameter's own unit.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PARAMETERS`.
+    value : object
+        What the user gave. All but such a text is returned as it is.
+    per_second : float
+        Rounds in a second.
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    ValueError
+        A time of no whole number of rounds, where that is needed; a text that is nearly one with a
+        unit, such as ``0,5 s``.
+    """
+    parameter = PARAMETERS[name]
+    dimension = parameter.dimension
+    if isinstance(value, list | tuple):
+        return [as_number(name, entry, per_second) for entry in value]
+    if not isinstance(value, str) or dimension is None or value == "none":
+        advice = units.advice(value, None) if isinstance(value, str) else ""
+        if advice and parameter.kind.number is not None:
+            raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")
+        return value
+    quantity = units.parse(value, dimension)
+    if quantity is None and not units.begins_with_a_number(value):
+        return value
+    if quantity is None:
+        advice = units.advice(value, dimension)
+        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")
+    if dimension == "time":
+        number = units.in_rounds(quantity.value, per_second)
+    else:
+        # a rate per round is that per second over the rounds of a second
+        number = quantity.value / (per_second if parameter.unit == "calls/round" else 1)
+        number = units.whole_if_nearly(number)
+    if parameter.kind.accepts(number):
+        return number
+    if dimension == "time" and parameter.kind.accepts(math.floor(number)) and number % 1:
+        length = units.format_time(1 / per_second)
+        near = units.neighbours(number, per_second)
+        raise ValueError(
+            f"{name} must be a whole number of rounds of {length}, got {value!r}; {near} would be"
+        )
+    raise ValueError(
+        f"{name} must be {parameter.kind.rule} ({parameter.unit}), got {value!r}, {number:.6g}"
+    )
 
 
 def _parse(name: str, value: object) -> Any:

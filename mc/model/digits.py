@@ -1,11 +1,15 @@
-"""Numbers as text: no more digits than the error supports."""
+"""Numbers as text: no more digits than the error supports, or as an experiment file has them."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
+
+from mc.model import units
+from mc.model.cell import PARAMETERS
 
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
@@ -96,3 +100,37 @@ def to_fixed(number: float, decimals: int) -> str:
 def _unsigned_zero(text: str) -> str:
     """Drop the sign of a number whose digits are all zero."""
     return text.removeprefix("-") if float(text) == 0 else text
+
+
+def value_text(value: object) -> str:
+    """Write a parameter's value as an experiment file has it, a float with six digits."""
+    if value is None:
+        return "none"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_text, value))}]"
+    text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+    return text.removesuffix(".0")
+
+
+def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
+    """Write a value of an axis as the experiment gives it: with a unit, or as a number.
+
+    Parameters
+    ----------
+    source : mapping
+        See `Experiment.source`.
+    name : str
+        The parameter.
+    value : object
+        Its value, in the parameter's own unit.
+
+    Returns
+    -------
+    str
+    """
+    if name not in source.get("in_units", ()):
+        return value if isinstance(value, str) else value_text(value)
+    default = PARAMETERS["rounds_per_second"].default
+    per_second = source["fixed"].get("rounds_per_second", default)
+    parameter = PARAMETERS[name]
+    return units.text_of(parameter.dimension, value, per_second, parameter.unit)

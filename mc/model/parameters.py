@@ -10,9 +10,20 @@ import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from mc.model.columns import ColumnType
+from mc.model.units import Dimension
+
+_DIMENSIONS: Final[dict[str, Dimension]] = {
+    "rounds": "time",
+    "calls/round": "rate",
+    "requests/s": "rate",
+    "probability": "share",
+    "retries/primary": "share",
+    "share": "share",
+}
+"""What a text with a unit measures, by the unit of the numbers."""
 
 
 def _unchanged(value: Any) -> Any:
@@ -77,6 +88,11 @@ class Parameter:
     default: Any
     unit: str
     meaning: str
+
+    @property
+    def dimension(self) -> Dimension | None:
+        """What a text with a unit measures; None if the parameter takes no such text."""
+        return _DIMENSIONS.get(self.unit)
 
     @property
     def toml_default(self) -> Any:

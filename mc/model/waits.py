@@ -84,7 +84,7 @@ class Schedule(NamedTuple):
 
 def schedule(cell: Cell) -> Schedule:
     """The waits of each layer of a cell, and how long they let a request live."""
-    return Schedule(tuple(map(_waits, cell.layers)), longest_life(cell.layers))
+    return Schedule(tuple(map(waits_of, cell.layers)), longest_life(cell.layers))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -104,10 +104,11 @@ def longest_life(layers: tuple[Layer, ...]) -> int:
 
 def longest_wait(layers: tuple[Layer, ...]) -> int:
     """Most rounds between an attempt and the retry that follows it; 0 without retries."""
-    return max((wait.longest for layer in layers for wait in _waits(layer)), default=0)
+    return max((wait.longest for layer in layers for wait in waits_of(layer)), default=0)
 
 
-def _waits(layer: Layer) -> tuple[Wait, ...]:
+def waits_of(layer: Layer) -> tuple[Wait, ...]:
+    """The waits of a layer, one for each of its attempts that a retry can follow."""
     return tuple(
         Wait(offset / TICKS, width / TICKS, _rounds_up(offset + width))
         for offset, width in spans(layer.backoff, layer.tries - 1)

@@ -4,8 +4,8 @@
     figures/*.svg, *.png         each figure, as it can go into a paper; PNG on request
     figures/*.parquet            what figures are made of, where no table holds it
 
-All start from `view`, which has what is taken from the results, and `notation`, how numbers and
-names are written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff`, `forest` and
+`view` and `scenario` have what is taken from the results, `notation` how numbers and names are
+written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff`, `forest` and
 `replication` are the kinds of figures, made of `panels` in one `style` and drawn by `rendering`;
 `pictures` says which of them there are. `page` writes the page: its text is in page.html,
 answer.html and captions.html, and what the text says is found by `answer`, `page_tables` and
@@ -33,12 +33,6 @@ __all__ = ["PAGE", "draw_trace", "is_current", "is_stale", "report"]
 
 PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
-
-_OF_A_REPORT: Final = re.compile(
-    r"(storm|distribution|sweep|design|frontier|claims)(-\d+(-[a-z-]+)?)?"
-    r"\.(svg|png|parquet)"
-)
-"""Names that figures and their data have; others in their folder are not ours to remove."""
 
 
 def report(folder: str | Path | Results, *, png: bool = False) -> Path:
@@ -73,27 +67,23 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     'results/lesson/report.html'
     """
     results = folder if isinstance(folder, store.Results) else store.load(folder)
-    import polars as pl  # these take a second
 
-    from mc.reports.page import page
-    from mc.reports.pictures import SPREAD_DATA, STORM_DATA, pictures, spread_tables, storm_tables
+    from mc.reports.page import page  # these take a second
+    from mc.reports.pictures import FILE_NAME, pictures
     from mc.reports.view import View
 
     view = View(results)
-    storms, spreads = storm_tables(view), spread_tables(view)
-    drawn = pictures(view, storms, spreads)
-    files = {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
+    drawn, tables = pictures(view)
+    files = {name: store.table_bytes(table) for name, table in tables.items()}
+    files |= {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
     if png:
         files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
-    for name, parts in ((STORM_DATA, storms), (SPREAD_DATA, spreads)):
-        if parts:
-            files[name] = store.table_bytes(pl.concat(parts.values()))
     # the page comes last: it links to the others
     files[PAGE] = page(view, drawn, _mark(results), png=png).encode()
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
-        is_ours = _OF_A_REPORT.fullmatch(path.name) and not path.is_dir()
+        is_ours = FILE_NAME.fullmatch(path.name) and not path.is_dir()
         if is_ours and f"{_FIGURES}/{path.name}" not in files:
             path.unlink()  # of an earlier one
     return results.folder / PAGE

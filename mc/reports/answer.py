@@ -5,7 +5,6 @@ The sentences themselves are in answer.html.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +13,9 @@ import polars as pl
 from mc.experiment import MAX
 from mc.model import METRICS
 from mc.reports.notation import in_a_sentence, short, with_error
+from mc.reports.scenario import Scenario
 from mc.reports.view import View
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN, half_width
-from mc.statistics.best import NO, UNDECIDED, YES
 
 _MOST_CLAIMS: Final = {FAILS: 6, DEPENDS: 6, HOLDS: 3}
 """Claims of each verdict that are cited: what fails is news."""
@@ -44,15 +43,6 @@ class Extreme:
     n_overlapping: int
 
 
-@dataclass(frozen=True)
-class Extremes:
-    """Both ends, and how many times as large the largest mean is, if that can be said."""
-
-    lowest: Extreme
-    highest: Extreme
-    ratio: str
-
-
 def n_missed(view: View) -> int:
     """How many cells are not as precise as the experiment asks."""
     return sum(line["stopped_by"] == MAX for line in view.lines.values())
@@ -76,60 +66,55 @@ def estimate(view: View, cell: int, metric: str) -> str:
     return in_a_sentence(view.mean(cell, metric), view.half_width(cell, metric), unit)
 
 
-def extremes(view: View, scenario: str, metric: str) -> Extremes | None:
+def extremes(scenario: Scenario, metric: str) -> tuple[Extreme, Extreme] | None:
     """The smallest and the largest mean; None where the metric is undefined."""
-    cells = view.known(view.in_scenario(scenario), metric)
-    if not cells:
-        return None
-    small, large = (view.mean(cell, metric) for cell in (cells[0], cells[-1]))
-    ratio = short(large / small) if small and large and metric != "dropped" else ""
-    lowest, highest = (_extreme(view, cell, cells, metric) for cell in (cells[0], cells[-1]))
-    return Extremes(lowest, highest, ratio)
+    cells = scenario.known(metric)
+    return (_extreme(scenario, metric, 0), _extreme(scenario, metric, -1)) if cells else None
 
 
-def _extreme(view: View, cell: int, cells: Sequence[int], metric: str) -> Extreme:
-    this = view.estimates[cell, metric]
-    others = [view.estimates[other, metric] for other in cells]
-    labels = [
-        view.lines[other["cell"]]["label"] for other in others if other["mean"] == this["mean"]
-    ]
+def _extreme(scenario: Scenario, metric: str, which: int) -> Extreme:
+    view, cells = scenario.view, scenario.known(metric)
+    every = [view.estimates[cell, metric] for cell in cells]
+    this = every[which]
+    same = [line["cell"] for line in every if line["mean"] == this["mean"]]
     n_overlapping = sum(
-        other["mean"] != this["mean"]
-        and None not in (this["ci_low"], other["ci_low"])
-        and other["ci_low"] <= this["ci_high"]
-        and other["ci_high"] >= this["ci_low"]
-        for other in others
+        line["mean"] != this["mean"]
+        and None not in (this["ci_low"], line["ci_low"])
+        and line["ci_low"] <= this["ci_high"]
+        and line["ci_high"] >= this["ci_low"]
+        for line in every
     )
-    return Extreme(estimate(view, cell, metric), labels, this["sd"] in (0, None), n_overlapping)
+    labels = [view.lines[cell]["label"] for cell in same]
+    is_constant = this["sd"] in (0, None)
+    return Extreme(estimate(view, cells[which], metric), labels, is_constant, n_overlapping)
 
 
-def largest_difference(view: View, scenario: str) -> dict[str, Any] | None:
+def ratio(scenario: Scenario, metric: str) -> str:
+    """How many times as large the largest mean is as the smallest; empty if one of them is 0."""
+    means = [scenario.view.mean(cell, metric) or 0.0 for cell in scenario.known(metric)]
+    return short(means[-1] / means[0]) if means[0] and means[-1] else ""
+
+
+def largest_difference(scenario: Scenario) -> dict[str, Any] | None:
     """The comparison with a baseline in which the strain differs most; None without one."""
-    compared = view.results.comparisons.filter(
-        pl.col("cell").is_in(view.in_scenario(scenario)),
-        pl.col("metric") == view.strain(scenario),
+    compared = scenario.view.results.comparisons.filter(
+        pl.col("cell").is_in(scenario.cells),
+        pl.col("metric") == scenario.strain,
         pl.col("mean_difference").is_not_null(),
     )
     if compared.is_empty():
         return None
     by_size = compared.sort(pl.col("mean_difference").abs(), "cell", descending=[True, False])
     line = by_size.row(0, named=True)
-    unit = METRICS[view.strain(scenario)].unit
+    unit, lines = METRICS[scenario.strain].unit, scenario.view.lines
     return line | {
-        "label": view.lines[line["cell"]]["label"],
-        "baseline": view.lines[line["baseline"]]["label"],
+        "label": lines[line["cell"]]["label"],
+        "baseline": lines[line["baseline"]]["label"],
         "difference": with_error(line["mean_difference"], half_width(line), unit),
     }
 
 
-def standing(view: View, scenario: str) -> dict[str, int]:
-    """How many cells are on the frontier: yes, no and undecided."""
-    frontier = view.frontier(scenario)
-    answers = list(frontier.on.values()) if frontier else []
-    return {answer: answers.count(answer) for answer in (YES, NO, UNDECIDED)}
-
-
-def furthest_published(view: View) -> dict[str, Any]:
+def published_figures(view: View) -> dict[str, Any]:
     """How many published figures have a percentile, and the one furthest from the median."""
     figures = view.results.summary.filter(pl.col("published_percentile").is_not_null())
     percentile = pl.col("published_percentile")

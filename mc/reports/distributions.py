@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from mc.model import HEADLINE, METRICS
 from mc.reports.notation import metric_title
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
+from mc.reports.scenario import Scenario
 from mc.reports.style import INK, SERIES
-from mc.reports.view import MOST_SCENARIOS, View
 from mc.statistics import with_ratios
 from mc.statistics.rows import divisors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from mc.store import Results
 
 _SCHEMA: Final = pl.Schema(
     {"cell": pl.Int32(), "metric": pl.String(), "low": pl.Float64(), "high": pl.Float64()}
@@ -30,22 +32,20 @@ _MOST_BARS: Final = 60
 """Bars of a histogram: of more values some share a bar."""
 
 _BAND: Final = 0.38
-"""Inches of a histogram; the name of its cell stands above."""
-
 _NAME_LINE: Final = 0.15
+"""Inches of a histogram, and of a line of the name of its cell, which stands above."""
 
 Counts = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
 """By cell and metric: the values, ascending, and how many replications have each."""
 
 
-def count_values(view: View) -> Counts:
-    """Count the values of all cells that are drawn one by one."""
-    wanted = [c for scenario in view.scenarios[:MOST_SCENARIOS] for c in view.chosen(scenario)]
-    cells = view.results.cells.filter(pl.col("cell").is_in(wanted))
+def count_values(results: Results, numbers: list[int]) -> Counts:
+    """Count the values of each headline number in some cells."""
+    cells = results.cells.filter(pl.col("cell").is_in(numbers))
     metrics = [METRICS[name] for name in HEADLINE]
-    if view.results.keeps_rows:
+    if results.keeps_rows:
         counters = {name for m in metrics for name in (m.counter, m.per) if name}
-        rows = view.results.scan().filter(pl.col("cell").is_in(wanted))
+        rows = results.scan().filter(pl.col("cell").is_in(numbers))
         values = with_ratios(rows.select("cell", *sorted(counters)).collect(), cells)
         return {
             (cell, metric): np.unique(known.to_numpy(), return_counts=True)
@@ -56,8 +56,8 @@ def count_values(view: View) -> Counts:
     divisors = {
         m.name: dict(zip(cells["cell"], divisors_of(m, cells), strict=True)) for m in metrics
     }
-    counted = view.results.histograms.drop_nulls().filter(
-        pl.col("cell").is_in(wanted), pl.col("metric").is_in(HEADLINE)
+    counted = results.histograms.drop_nulls().filter(
+        pl.col("cell").is_in(numbers), pl.col("metric").is_in(HEADLINE)
     )
     return {
         (cell, metric): (
@@ -68,15 +68,8 @@ def count_values(view: View) -> Counts:
     }
 
 
-def histograms(view: View, scenario: str, counts: Counts) -> pl.DataFrame:
-    """Put the values of each headline number into the same bars for all cells.
-
-    Parameters
-    ----------
-    view : View
-    scenario : str
-    counts : Counts
-        What `count_values` gave.
+def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
+    """Put the values of each headline number into the same bars for all cells that are drawn.
 
     Returns
     -------
@@ -86,11 +79,11 @@ def histograms(view: View, scenario: str, counts: Counts) -> pl.DataFrame:
     """
     frames = [_SCHEMA.to_frame()]
     for metric in HEADLINE:
-        cells = [cell for cell in view.chosen(scenario) if (cell, metric) in counts]
+        cells = [cell for cell in scenario.chosen if (cell, metric) in counts]
         if not cells:
             continue
         every = np.unique(np.concatenate([counts[cell, metric][0] for cell in cells]))
-        edges = _edges(every, _bar_width(view, cells, metric))
+        edges = _edges(every, _bar_width(scenario, cells, metric))
         for cell in cells:
             values, weights = counts[cell, metric]
             heights = np.histogram(values, edges, weights=weights)[0].astype(np.int64)
@@ -106,11 +99,11 @@ def histograms(view: View, scenario: str, counts: Counts) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _bar_width(view: View, cells: list[int], metric: str) -> float:
+def _bar_width(scenario: Scenario, cells: list[int], metric: str) -> float:
     """A width that suits the usual cell: Freedman and Diaconis 1981."""
     widths = [
         2 * (line["p75"] - line["p25"]) / line["n"] ** (1 / 3)
-        for line in (view.estimates[cell, metric] for cell in cells)
+        for line in (scenario.view.estimates[cell, metric] for cell in cells)
         if line["n"]
     ]
     return float(np.median([width for width in widths if width > 0] or [0.0]))
@@ -133,23 +126,11 @@ def _edges(values: NDArray[Any], width: float) -> NDArray[np.float64]:
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Drawing:
-    """Draw a panel for each headline number: below one another a histogram for each cell.
-
-    Parameters
-    ----------
-    view, scenario
-        As for `histograms`.
-    table : polars.DataFrame
-        What `histograms` gave.
-
-    Returns
-    -------
-    Drawing
-    """
-    chosen = view.chosen(scenario)
+def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
+    """Draw a panel for each headline number: a histogram for each cell, from `histograms`."""
+    chosen = scenario.chosen
     metrics = table["metric"].unique(maintain_order=True).to_list()
-    names = [wrapped(view.marked(cell), 52) for cell in chosen]
+    names = [wrapped(scenario.marked(cell), 52) for cell in chosen]
     row = _BAND + _NAME_LINE * max(name.count("\n") + 1 for name in names)
     panels = new_panels(list(map(metric_title, metrics)), 3.4, row * (len(chosen) + 0.1))
     bars = dict(table.group_by("metric", "cell"))
@@ -164,10 +145,9 @@ def draw_distributions(view: View, scenario: str, table: pl.DataFrame) -> Drawin
         look: Any = {"facecolors": colors, "edgecolors": colors, "alpha": 0.55, "linewidths": 0.3}
         panel.add_collection(PolyCollection(outlines, **look))
         grounds = [[(0, y), (1, y)] for y in range(len(chosen))]
-        panel.add_collection(
-            LineCollection(grounds, colors=SERIES, linewidths=0.5, transform=beside), autolim=False
-        )
-        _draw_marks(panel, [view.estimates[cell, metric] for cell in chosen])
+        look = {"colors": SERIES, "linewidths": 0.5, "transform": beside}
+        panel.add_collection(LineCollection(grounds, **look), autolim=False)
+        _draw_marks(panel, [scenario.view.estimates[cell, metric] for cell in chosen])
         panel.autoscale_view()
         panel.set_ylim(len(chosen) - 0.9, -1.0)
         panel.set_yticks([])

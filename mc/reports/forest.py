@@ -42,18 +42,10 @@ _LINEAR: Final = 5.0
 
 
 def draw_claims(claims: Sequence[Mapping[str, Any]]) -> Drawing:
-    """Draw a line for each claim.
+    """Draw a line for each claim, see `View.claims`; at most `MOST_CLAIMS`.
 
-    Parameters
-    ----------
-    claims : sequence of mapping
-        At most `MOST_CLAIMS`, see `View.claims`.
-
-    Returns
-    -------
-    Drawing
-        Left the shares with their intervals; right the mean difference of the weakest link in
-        standard errors, and in words in its own unit.
+    Left the shares with their intervals; right the mean difference of the weakest link in standard
+    errors, and in words in its own unit.
     """
     texts = [wrapped(claim["text"], _LONGEST_LINE) for claim in claims]
     means = [wrapped(claim["difference"], _LONGEST_LINE) for claim in claims]

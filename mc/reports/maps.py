@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 
 from mc.reports.notation import metric_title, short, value_text
 from mc.reports.panels import Drawing, arrange, new_panels, plain_numbers, wrapped
+from mc.reports.scenario import Scenario, spread
 from mc.reports.style import ON_DARK, ON_LIGHT
-from mc.reports.view import Axis, View, spread
+from mc.reports.view import Axis, View
 from mc.statistics import format_estimate
 
 if TYPE_CHECKING:
@@ -77,15 +78,16 @@ class Maps:
         return len(self.x.values) <= MOST_WRITTEN
 
 
-def plan_maps(view: View, scenario: str, metric: str) -> Maps:
+def plan_maps(scenario: Scenario, metric: str) -> Maps:
     """Choose which maps are drawn; of many values of the third axis a few, evenly spread."""
+    view = scenario.view
     x, y, *others = view.axes
     third = others[0] if others else None
     drawn_axes = [axis for axis in (x, y, third) if axis is not None]
     fixed = {axis.name: axis.values[0] for axis in others[1:]}
     fields = {
         (line["policy"], *(line[axis.name] for axis in drawn_axes)): cell
-        for cell in view.in_scenario(scenario)
+        for cell in scenario.cells
         for line in [view.lines[cell]]
         if all(line[name] == value for name, value in fixed.items())
     }

@@ -13,8 +13,9 @@ from mc.decisions.rivals import MAX_CELLS, MIN_REPLICATIONS
 from mc.reports import answer, notation, page_tables
 from mc.reports.pictures import SECTIONS, Picture
 from mc.reports.rendering import svg_for_page
+from mc.reports.scenario import MOST_SCENARIOS, Scenario
 from mc.reports.sweeps import MOST_POLICIES
-from mc.reports.view import MOST_SCENARIOS, View
+from mc.reports.view import View
 from mc.statistics import half_width
 
 _BROAD: Final = 320.0
@@ -22,23 +23,10 @@ _BROAD: Final = 320.0
 
 
 def page(view: View, pictures: Sequence[Picture], mark: str, *, png: bool = False) -> str:
-    """Write report.html.
+    """Write report.html, figures and style included.
 
-    Parameters
-    ----------
-    view : View
-        The results.
-    pictures : sequence of Picture
-        All figures, in the order in which they are shown.
-    mark : str
-        Written into the page: what it was made from.
-    png : bool
-        Whether there is a PNG file of each figure.
-
-    Returns
-    -------
-    str
-        The page as HTML, figures and style included.
+    The mark, written into the page, tells what it was made from; `png`, whether there are such
+    files.
     """
     sections: dict[str, list[Picture]] = {}
     for picture in pictures:
@@ -58,8 +46,8 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         name: getattr(answer, name)
         for name in (
-            *("cited", "estimate", "extremes", "furthest_published", "largest_difference"),
-            *("n_missed", "standing", "verdicts"),
+            *("cited", "estimate", "extremes", "largest_difference", "n_missed"),
+            *("published_figures", "ratio", "verdicts"),
         )
     }
     environment.globals |= {
@@ -102,15 +90,15 @@ def _shape(picture: Picture) -> str:
     return "panels broad" if max(widths) > _BROAD else "panels"
 
 
-def _has_published(view: View, scenario: str) -> bool:
+def _has_published(scenario: Scenario) -> bool:
     """Whether a cell that is drawn has a published figure."""
     return any(
-        view.estimates[cell, metric]["published"] is not None
-        for cell in view.chosen(scenario)
+        scenario.view.estimates[cell, metric]["published"] is not None
+        for cell in scenario.chosen
         for metric in notation.NAMES
     )
 
 
-def _widest(view: View, scenario: str, metric: str) -> float:
+def _widest(scenario: Scenario, metric: str) -> float:
     """The largest half-width of a mean."""
-    return max(view.half_width(cell, metric) or 0.0 for cell in view.in_scenario(scenario))
+    return max(scenario.view.half_width(cell, metric) or 0.0 for cell in scenario.cells)

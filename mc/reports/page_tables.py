@@ -5,7 +5,7 @@ Titles, notes and the heads of the columns are in page.html.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import polars as pl
 from mc.experiment import CELL_COLUMNS, MAX
 from mc.model import METRICS, PARAMETERS
 from mc.reports.notation import NAMES, percent, value_text, with_error
+from mc.reports.scenario import Scenario
 from mc.reports.view import View
 from mc.statistics import half_width
 from mc.store import axis_names
@@ -29,15 +30,7 @@ _MOST_VALUES: Final = 12
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a table.
-
-    Attributes
-    ----------
-    text : str
-        What is read.
-    value : float or None
-        By what it is sorted, if not by the text.
-    """
+    """One field of a table: what is read, and by what it is sorted, if not by that."""
 
     text: str
     value: float | None = None
@@ -55,6 +48,10 @@ class Table:
     n_lines: int
 
 
+def _of_texts(lines: Sequence[tuple[str, ...]]) -> Table:
+    return Table([tuple(map(Field, line)) for line in lines], len(lines))
+
+
 def _number(mean: float | None, error: float | None = None) -> Field:
     return Field("" if mean is None else with_error(mean, error), mean)
 
@@ -66,6 +63,10 @@ def _share(share: float | None, low: float | None = None, high: float | None = N
     return Field(f"{percent(share)}{ends}", share)
 
 
+def _attempts(line: dict[str, Any]) -> Field:
+    return Field(str(line["max_attempts"]), line["max_attempts"])
+
+
 def _cell(view: View, cell: int) -> Line:
     """Name a cell; its scenario only where there are several."""
     line = view.lines[cell]
@@ -73,18 +74,16 @@ def _cell(view: View, cell: int) -> Line:
     return tuple(Field(name) for name in [line["label"], *names])
 
 
-def _of_frame(frame: pl.DataFrame, lines: Iterable[Line]) -> Table:
-    return Table(list(lines), frame.height)
+def missed_mark(line: dict[str, Any]) -> str:
+    """Mark a cell that is not as precise as the experiment asks."""
+    return " †" if line["stopped_by"] == MAX else ""
 
 
 def claims(view: View) -> Table:
     """Each claim with its verdict."""
     lines = [
         (
-            Field(claim["text"]),
-            Field(claim["scenario"]),
-            Field(claim["verdict"] or ""),
-            Field(claim["on_average"] or ""),
+            *(Field(claim[name] or "") for name in ("text", "scenario", "verdict", "on_average")),
             _share(claim["share"], claim["share_low"], claim["share_high"]),
             Field(claim["names"]),
             Field(claim["difference"], claim["mean_difference"]),
@@ -100,77 +99,56 @@ def means(view: View) -> Table:
         (
             *_cell(view, cell),
             Field(f"{line['replications']:,}{missed_mark(line)}", line["replications"]),
-            Field(str(line["max_attempts"]), line["max_attempts"]),
-            *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in view.metrics()),
+            _attempts(line),
+            *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in view.metrics),
         )
         for cell, line in list(view.lines.items())[:MOST_LINES]
     ]
     return Table(lines, len(view.lines))
 
 
-def missed_mark(line: dict[str, Any]) -> str:
-    """Mark a cell that is not as precise as the experiment asks."""
-    return " †" if line["stopped_by"] == MAX else ""
-
-
-def frontier_metrics(view: View, scenario: str) -> list[str]:
+def frontier_metrics(scenario: Scenario) -> list[str]:
     """The metrics in the table of a frontier."""
-    strain = view.strain(scenario)
+    strain = scenario.strain
     return ["dropped", strain, *(["times_usual"] if strain == "window_rate" else [])]
 
 
-def frontier(view: View, scenario: str) -> Table:
+def frontier(scenario: Scenario) -> Table:
     """What there is to choose from in a sweep: cells that have a letter, and the baseline."""
-    marks, baseline = view.marks(scenario), view.baseline(scenario)
-    standing = view.frontier(scenario)
-    cells = [*marks, *([] if baseline is None or baseline in marks else [baseline])]
-    lines = []
-    for cell in cells:
-        line, n = view.lines[cell], view.n_like(cell)
-        notes = ["baseline"] if cell == baseline else []
+    view, lines = scenario.view, []
+    for cell in dict.fromkeys((*scenario.marks, scenario.baseline)):
+        if cell is None:
+            continue
+        line, n = view.lines[cell], scenario.n_like(cell)
+        notes = ["baseline"] if cell == scenario.baseline else []
         notes += [f"and {n:,} with the same means"] if n else []
-        label = view.marked(cell) + missed_mark(line) + (f" ({', '.join(notes)})" if notes else "")
-        lines.append(
-            (
-                Field(label),
-                Field(standing.on.get(cell, "") if standing else ""),
-                *(
-                    _number(view.mean(cell, m), view.half_width(cell, m))
-                    for m in frontier_metrics(view, scenario)
-                ),
-                Field(str(line["max_attempts"]), line["max_attempts"]),
-            )
+        note = f" ({', '.join(notes)})" if notes else ""
+        numbers = (
+            _number(view.mean(cell, metric), view.half_width(cell, metric))
+            for metric in frontier_metrics(scenario)
         )
+        name = Field(scenario.marked(cell) + missed_mark(line) + note)
+        lines.append((name, Field(scenario.on_frontier(cell)), *numbers, _attempts(line)))
     return Table(lines, len(lines))
 
 
 def published(view: View) -> Table:
     """Each published figure beside the mean and the spread of the seeds."""
     figures = view.results.summary.filter(pl.col("published").is_not_null())
-    return _of_frame(
-        figures,
-        (
+    lines = []
+    for line in figures.head(MOST_LINES).iter_rows(named=True):
+        p05, p95, percentile = (line[name] for name in ("p05", "p95", "published_percentile"))
+        lines.append(
             (
                 *_cell(view, line["cell"]),
                 Field(line["metric"]),
                 Field(f"{line['published']:g}", line["published"]),
                 _number(line["mean"], half_width(line)),
-                _quantiles(line),
-                _percentile(line["published_percentile"]),
+                Field("" if p05 is None else f"{p05:.5g} to {p95:.5g}", p05),
+                Field("" if percentile is None else f"{percentile:.1f}", percentile),
             )
-            for line in figures.head(MOST_LINES).iter_rows(named=True)
-        ),
-    )
-
-
-def _quantiles(line: dict[str, Any]) -> Field:
-    if line["p05"] is None:
-        return Field("")
-    return Field(f"{line['p05']:.5g} to {line['p95']:.5g}", line["p05"])
-
-
-def _percentile(percentile: float | None) -> Field:
-    return Field("" if percentile is None else f"{percentile:.1f}", percentile)
+        )
+    return Table(lines, figures.height)
 
 
 def differences(view: View) -> Table:
@@ -178,37 +156,36 @@ def differences(view: View) -> Table:
     compared = view.results.comparisons.filter(
         pl.col("metric").is_in(_COMPARED), pl.col("mean_difference").is_not_null()
     )
-    return _of_frame(
-        compared,
+    lines = [
         (
-            (
-                *_cell(view, line["cell"]),
-                Field(view.lines[line["baseline"]]["label"]),
-                Field(line["metric"]),
-                _number(line["mean_difference"], half_width(line)),
-                *(_share(line[f"share_{name}"]) for name in ("less", "equal", "greater")),
-            )
-            for line in compared.head(MOST_LINES).iter_rows(named=True)
-        ),
-    )
+            *_cell(view, line["cell"]),
+            Field(view.lines[line["baseline"]]["label"]),
+            Field(line["metric"]),
+            _number(line["mean_difference"], half_width(line)),
+            *(_share(line[f"share_{name}"]) for name in ("less", "equal", "greater")),
+        )
+        for line in compared.head(MOST_LINES).iter_rows(named=True)
+    ]
+    return Table(lines, compared.height)
 
 
 def metrics(view: View) -> Table:
     """Unit and meaning of every number that the page shows."""
-    named = {*view.metrics(), *(claim["link_metric"] for claim in view.claims)}
+    named = {*view.metrics, *(claim["link_metric"] for claim in view.claims)}
     named |= set(view.results.summary.drop_nulls("published")["metric"])
-    lines = [
-        (NAMES.get(name, name), metric.unit or "1", metric.meaning)
-        for name, metric in METRICS.items()
-        if name in named
-    ]
     attempts = CELL_COLUMNS["max_attempts"]
-    lines += [
-        ("max_attempts", attempts.unit, attempts.meaning),
-        ("replications", "1", "independent runs of a cell"),
-        ("±", "of the number", "half-width of the 95 % interval of a mean"),
-    ]
-    return Table([tuple(map(Field, line)) for line in lines], len(lines))
+    return _of_texts(
+        [
+            *(
+                (NAMES.get(name, name), metric.unit or "1", metric.meaning)
+                for name, metric in METRICS.items()
+                if name in named
+            ),
+            ("max_attempts", attempts.unit, attempts.meaning),
+            ("replications", "1", "independent runs of a cell"),
+            ("±", "of the number", "half-width of the 95 % interval of a mean"),
+        ]
+    )
 
 
 def parameters(view: View) -> Table:
@@ -223,6 +200,5 @@ def parameters(view: View) -> Table:
         texts = ", ".join(map(value_text, values[:_MOST_VALUES]))
         more = f" and {len(values) - _MOST_VALUES:,} more" if len(values) > _MOST_VALUES else ""
         origin = "" if name in in_file else "default"
-        line = name, texts + more, parameter.unit, parameter.meaning, origin
-        lines.append(tuple(map(Field, line)))
-    return Table(lines, len(lines))
+        lines.append((name, texts + more, parameter.unit, parameter.meaning, origin))
+    return _of_texts(lines)

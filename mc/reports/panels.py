@@ -63,21 +63,8 @@ def new_panels(
 ) -> list[Axes]:
     """Make panels of equal size, one for each title; `arrange` finishes them.
 
-    Parameters
-    ----------
-    titles : sequence of str
-        May have several lines each.
-    width, height : float
-        Of the axes, inches.
-    right, above : float
-        Inches right of the axes, and between the axes and the title.
-    x_label, y_label : str
-        Of each.
-
-    Returns
-    -------
-    list of matplotlib.axes.Axes
-        Each alone in its figure.
+    Width and height of the axes, the space right of them and the space between them and the title
+    are in inches. Titles may have several lines.
     """
     n_lines = max(title.count("\n") + bool(title) for title in titles)
     top, bottom = 0.1 + above + _LINE * n_lines, 0.45 if x_label else 0.25
@@ -117,15 +104,8 @@ def write_axes(panel: Axes, label_distance: float = 0.0, *, has_grid: bool = Tru
     """Write the numbers, labels and grid lines of both axes as plain texts and lines.
 
     Left to matplotlib, which keeps five artists for each tick and measures them, this would take
-    as long as everything else in a panel.
-
-    Parameters
-    ----------
-    panel : matplotlib.axes.Axes
-        Complete but for its axes.
-    label_distance : float
-        Inches between the vertical axis and its label.
-    has_grid : bool
+    as long as everything else in a panel. The label of the vertical axis is `label_distance`
+    inches left of it.
     """
     figure: Any = panel.figure
     width, height = panel.get_position().size * figure.get_size_inches()

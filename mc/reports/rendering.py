@@ -29,16 +29,7 @@ _GAP: Final = 0.1
 
 @dataclass(frozen=True)
 class Piece:
-    """A head or a panel of a figure, drawn as SVG.
-
-    Attributes
-    ----------
-    body : str
-        Elements; their ids are those of no other piece.
-    width, height : float
-        Points.
-    is_head : bool
-    """
+    """A head or a panel of a figure: SVG elements with ids of their own; size in points."""
 
     body: str
     width: float
@@ -47,18 +38,9 @@ class Piece:
 
 
 def draw(drawing: Drawing, name: str) -> list[Piece]:
-    """Draw each panel as SVG, without date and version: the same figure, the same bytes.
+    """Draw each panel as SVG, heads first: the same figure, the same bytes.
 
-    Parameters
-    ----------
-    drawing : Drawing
-    name : str
-        Begins the ids, which must be unique on the page.
-
-    Returns
-    -------
-    list of Piece
-        Heads first.
+    There is no date and no version in it. Its ids begin with the name, which is unique on the page.
     """
     n_heads = len(drawing.heads)
     pieces = []

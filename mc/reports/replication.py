@@ -32,20 +32,10 @@ _MOST_STEPS: Final = 400
 def draw_replication(
     rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
 ) -> Drawing:
-    """Draw one replication of some cells, round by round.
+    """Draw one replication of some cells, round by round, from what `mc.trace` gives.
 
-    Parameters
-    ----------
-    rounds : polars.DataFrame
-        As `mc.trace` gives it, one replication of each cell.
-    cells, labels : mapping
-        By the number of the cell: what it is, and what it is called.
-
-    Returns
-    -------
-    Drawing
-        Two panels for each cell: calls that succeed and calls that fail, stacked; below it how
-        many requests wait.
+    Cells and their labels are given by number. Each has two panels: calls that succeed and calls
+    that fail, stacked; below how many requests wait.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
     alike = dict(zip(cells, equally_long(cells.values()), strict=True))

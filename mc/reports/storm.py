@@ -10,18 +10,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc import experiment as experiments
 from mc.model import Cell
 from mc.reports.notation import short
 from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
+from mc.reports.scenario import Scenario
 from mc.reports.style import DASHES, INK, MUTED, SERIES, SHADE
-from mc.reports.view import View
-from mc.runner import rounds_of
+from mc.runner import Draws, rounds_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_STEPS: Final = 160
 """Steps of a curve: what a panel can show."""
+
+_MOST_RECORDED: Final = 300
+"""Replications of which every round is recorded."""
+
+_ROUNDS_RECORDED: Final = 12_000_000
+_FEWEST_RECORDED: Final = 20
+"""Of long replications fewer are recorded: no more than so many rounds, no fewer replications."""
 
 _ROUNDS_AT_ONCE: Final = 4_000_000
 """Rounds that are in memory together: 64 MB."""
@@ -89,20 +97,9 @@ def equally_long(cells: Iterable[Cell]) -> list[Cell]:
 def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS) -> Stretch:
     """Choose what to show: the fault window, what leads up to it, and the recovery.
 
-    Parameters
-    ----------
-    cells : sequence of Cell
-        Of one figure, see `equally_long`.
-    drain : float
-        Rounds after the window that the recovery takes.
-    most : int
-        Steps.
-
-    Returns
-    -------
-    Stretch
-        At most `most` steps of equal length, one of which begins with the first fault window.
-        Without a window the whole run.
+    At most `most` steps of equal length, one of which begins with the first fault window of the
+    cells, which are `equally_long`; after the window they need `drain` rounds to recover. Without
+    a window the whole run.
     """
     n_rounds = cells[0].rounds
     windows = [window for window in map(fault, cells) if window is not None]
@@ -120,62 +117,54 @@ def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS)
 # --- the curves -----------------------------------------------------------------------------------
 
 
-def curves(view: View, scenario: str) -> pl.DataFrame:
+def curves(scenario: Scenario) -> pl.DataFrame:
     """Record every round of some replications, and summarise their calls per round.
-
-    Parameters
-    ----------
-    view : View
-    scenario : str
-        Its cells that are drawn, see `View.chosen`.
 
     Returns
     -------
     polars.DataFrame
-        A line for each cell and step: `cell`, `round` (the first of the step), `rounds` (of the
-        step), `replications` (how many were recorded), `capacity`, and of the calls per round,
-        averaged over the step, the median and the ends of the middle 50 and 95 % of replications.
+        A line for each cell that is drawn and each step: `cell`, `round` (the first of the step),
+        `rounds` (of the step), `replications` (how many were recorded), `capacity`, and of the
+        calls per round, averaged over the step, the median and the ends of the middle 50 and 95 %
+        of replications.
     """
-    chosen, source = view.chosen(scenario), view.source
-    cells = [view.parameters(number) for number in chosen]
-    shown = choose_stretch(equally_long(cells), _drain(view, chosen))
-    until_shown = [replace(cell, rounds=shown.stop) for cell in cells]  # a round knows no later one
+    cells = _chosen_cells(scenario)
+    shown = choose_stretch(equally_long(cells.values()), _drain(scenario))
+    draws = Draws.of(scenario.view.source)
     frames = []
-    for number, cell in zip(chosen, until_shown, strict=True):
-        indices = view.indices(number)
+    for number, cell in cells.items():
+        most = max(_FEWEST_RECORDED, _ROUNDS_RECORDED // cell.rounds)
+        n = min(scenario.view.lines[number]["replications"], _MOST_RECORDED, most)
         at_once = max(1, _ROUNDS_AT_ONCE // cell.rounds)
-        calls = []
-        for first in range(0, indices.size, at_once):
-            some = indices[first : first + at_once]
-            rounds = rounds_of(cell, some, source["seed"], source["generator"])
-            calls.append(shown.mean(rounds.calls))
-        n = shown.n_steps
-        frames.append(
-            pl.DataFrame(
-                {
-                    "cell": np.full(n, number, np.int32),
-                    "round": shown.start + shown.step * np.arange(n),
-                    "rounds": np.full(n, shown.step),
-                    "replications": np.full(n, indices.size),
-                    "capacity": shown.mean(rounds.capacity),
-                }
-                | _quantiles(np.concatenate(calls))
-            )
-        )
+        until_shown = replace(cell, rounds=shown.stop)  # a round knows nothing of later ones
+        recorded = [
+            rounds_of(until_shown, some, draws.seed, draws.generator)
+            for some in np.split(draws.indices(0, n), range(at_once, n, at_once))
+        ]
+        calls = np.concatenate([shown.mean(rounds.calls) for rounds in recorded])
+        shares = list(_SHARES.values())
+        quantiles = np.quantile(calls, shares, axis=0, method="inverted_cdf")
+        columns = {
+            "cell": np.full(shown.n_steps, number, np.int32),
+            "round": shown.start + shown.step * np.arange(shown.n_steps),
+            "rounds": np.full(shown.n_steps, shown.step),
+            "replications": np.full(shown.n_steps, n),
+            "capacity": shown.mean(recorded[0].capacity),
+        }
+        frames.append(pl.DataFrame(columns | dict(zip(_SHARES, quantiles, strict=True))))
     return pl.concat(frames)
 
 
-def _quantiles(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Of each column: values that occurred."""
-    shares = list(_SHARES.values())
-    quantiles = np.quantile(values, shares, axis=0, method="inverted_cdf")
-    return dict(zip(_SHARES, quantiles, strict=True))
+def _chosen_cells(scenario: Scenario) -> dict[int, Cell]:
+    lines = scenario.view.results.cells.filter(pl.col("cell").is_in(scenario.chosen))
+    cells = experiments.cells_of(lines)
+    return {number: cells[number] for number in scenario.chosen}
 
 
-def _drain(view: View, cells: Sequence[int]) -> float:
-    """Rounds that the recovery takes in nearly all replications of all cells."""
-    rounds = view.results.summary.filter(
-        pl.col("cell").is_in(list(cells)), pl.col("metric") == "drain"
+def _drain(scenario: Scenario) -> float:
+    """Rounds that the recovery takes in nearly all replications of all cells that are drawn."""
+    rounds = scenario.view.results.summary.filter(
+        pl.col("cell").is_in(scenario.chosen), pl.col("metric") == "drain"
     )["p95"].max()
     return float(rounds) if isinstance(rounds, int | float) else 0.0
 
@@ -183,27 +172,13 @@ def _drain(view: View, cells: Sequence[int]) -> float:
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Drawing:
-    """Draw a panel for each cell, all with the same axes.
-
-    Parameters
-    ----------
-    view, scenario
-        As for `curves`.
-    table : polars.DataFrame
-        What `curves` gave.
-
-    Returns
-    -------
-    Drawing
-    """
-    chosen = view.chosen(scenario)
-    cells = equally_long(view.parameters(number) for number in chosen)
-    lines = [table.filter(pl.col("cell") == number) for number in chosen]
+def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
+    """Draw a panel for each cell, all with the same axes, from what `curves` gave."""
+    cells = equally_long(_chosen_cells(scenario).values())
+    lines = [table.filter(pl.col("cell") == number) for number in scenario.chosen]
     step, highest = table["rounds"][0], float(table["high_95"].to_numpy().max())
-    n_columns = 1 if len(chosen) == 1 else 2
     panels = new_panels(
-        [wrapped(view.marked(number), 40) for number in chosen],
+        [wrapped(scenario.marked(number), 40) for number in scenario.chosen],
         width=2.8,
         height=1.35,
         right=0.7,
@@ -219,7 +194,7 @@ def draw_curves(view: View, scenario: str, table: pl.DataFrame) -> Drawing:
         _draw_curve(panel, edges, line, SERIES[i % len(SERIES)], lines[0] if i > 0 else None)
         draw_capacity(panel, edges, cell)
         _write_per_second(panel, cell)
-    return arrange(panels, n_columns, legend(panels[:2]))
+    return arrange(panels, min(2, len(panels)), legend(panels[:2]))
 
 
 def _draw_curve(

@@ -62,10 +62,13 @@ _RC: Final[dict[str, Any]] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
     "axes.titlecolor": INK,
     "axes.facecolor": "none",
     "figure.frameon": False,
     "text.color": INK,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
     "text.parse_math": False,  # a name with dollar signs is a name
     "svg.fonttype": "none",  # text stays text: small, searchable, in the colours of the page
     "svg.hashsalt": "retrystorm",

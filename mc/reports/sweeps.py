@@ -18,6 +18,7 @@ from mc.reports.panels import (
     plain_numbers,
     wrapped,
 )
+from mc.reports.scenario import Scenario
 from mc.reports.style import DASHES, MARKERS, SERIES
 from mc.reports.view import Axis, View
 
@@ -37,15 +38,15 @@ MOST_MARKS: Final = 1500
 # --- one axis ------------------------------------------------------------------------------------
 
 
-def draw_lines(view: View, scenario: str) -> Drawing:
+def draw_lines(scenario: Scenario) -> Drawing:
     """Draw the metrics of a sweep over the only axis of the grid, a line for each policy."""
+    view, metrics = scenario.view, scenario.metrics
     (axis,) = view.axes
-    metrics = view.sweep_metrics(scenario)
     panels = new_panels(list(map(metric_title, metrics)), 2.9, 2.2, x_label=axis.title)
     x = _positions(axis)
     for metric, panel in zip(metrics, panels, strict=True):
         for i, policy in enumerate(view.policies[:MOST_POLICIES]):
-            cells = {view.lines[c][axis.name]: c for c in view.in_scenario(scenario, policy)}
+            cells = {view.lines[c][axis.name]: c for c in scenario.of_policy(policy)}
             points = [
                 (x[k], cells[value])
                 for k, value in enumerate(axis.values)
@@ -110,10 +111,9 @@ def _label_positions(panel: Axes, axis: Axis) -> None:
 # --- a design ------------------------------------------------------------------------------------
 
 
-def draw_design(view: View, scenario: str) -> Drawing:
+def draw_design(scenario: Scenario) -> Drawing:
     """Draw each metric against each parameter of a design, while all others vary too."""
-    metrics = view.sweep_metrics(scenario)
-    panels = []
+    view, metrics, panels = scenario.view, scenario.metrics, []
     for name in view.design[:4]:
         label = parameter_title(name)
         row = new_panels(list(map(metric_title, metrics)), 2.9, 1.6, x_label=label)
@@ -121,7 +121,7 @@ def draw_design(view: View, scenario: str) -> Drawing:
             for i, policy in enumerate(view.policies[:MOST_POLICIES]):
                 cells = [
                     cell
-                    for cell in view.in_scenario(scenario, policy)
+                    for cell in scenario.of_policy(policy)
                     if view.mean(cell, metric) is not None and view.lines[cell][name] is not None
                 ]
                 x = [view.lines[cell][name] for cell in cells]

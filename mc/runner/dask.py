@@ -92,7 +92,7 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
         raise ClusterError(
             f"scheduler {address}: Dask is not installed: pip install 'retrystorm[dask]'"
         ) from error
-    # with a protocol that Dask does not know it makes a client that cannot be closed
+    # for a protocol that it does not know, Dask makes a client that cannot be closed
     if not re.fullmatch(r"((tcp|tls|ucx|wss?)://)?[^/]+:\d+", address):
         raise ClusterError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
     try:

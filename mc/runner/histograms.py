@@ -21,7 +21,7 @@ import polars as pl
 from mc import store
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
-from mc.runner.simulation import MIN_TASKS, SAVE_SECONDS, Task, rows_of, simulate_block
+from mc.runner.simulation import MIN_TASKS, SAVE_SECONDS, Task, rows_of, simulate_range
 from mc.runner.storage import (
     Checked,
     Content,
@@ -153,9 +153,10 @@ class Histograms(Storage):
         ):
             end = min(at + size, task.stop)
             indices = self.draws.indices(at, end)
-            counters = np.concatenate(
-                [simulate_block(block, indices, self.draws.seed) for block in blocks], axis=1
-            )
+            made = [simulate_range(block, indices, self.draws.seed, stop) for block in blocks]
+            if any(len(some) < end - at for some in made):
+                break  # stopped
+            counters = np.concatenate(made, axis=1)
             rows = rows_of(Task(simulated, at, end), counters, self.counters, self.draws)
             (stack,) = stacks(rows, lines)
             parts.append(tallies.count(stack, task.ids, claims))

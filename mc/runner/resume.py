@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mc import experiment as experiments
 from mc import store
@@ -172,6 +172,12 @@ def cell_names(points: Sequence[Point]) -> list[str]:
     return [named[number] for number in sorted(named)]
 
 
+_FLATTENED: Final = (
+    "they were made when all layers were flattened, and are nested now unless the file says chain "
+    '= "flattened"'
+)
+
+
 def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> Experiment:
     """Number the cells as in the folder; refuse another experiment.
 
@@ -189,7 +195,7 @@ def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
     names = cell_names(experiment.points)
     gone = numbers.keys() - set(names)
     if gone:
-        faults.append(_what_changed(old, experiment.source) or f"{len(gone)} cells are gone")
+        faults.append(_what_changed(old, experiment.source) or _FLATTENED)
     if faults:
         raise FolderError(
             f"{folder}: holds the results of another experiment: {'; '.join(faults)}. "

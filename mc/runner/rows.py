@@ -157,9 +157,10 @@ class Rows(Storage):
 
     def _scan(self, shards: Sequence[Shard], numbers: Collection[int]) -> pl.LazyFrame:
         """The rows of some cells."""
-        holding = [shard.path for shard in shards if not set(numbers).isdisjoint(shard.cells)]
+        wanted = set(numbers)
+        holding = [shard.path for shard in shards if not wanted.isdisjoint(shard.cells)]
         rows = store.scan(holding or [shards[0].path], self.counters)
-        return rows.filter(pl.col("cell").is_in(list(numbers)))
+        return rows.filter(pl.col("cell").is_in(list(wanted)))
 
     # --- checking them -----------------------------------------------------------------------
 

@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from mc import experiment as experiments
-from mc import statistics, store
+from mc import store
 from mc.experiment import Experiment, Stop
 from mc.experiment.messages import cell_label
-from mc.model import COUNTERS, counters_of
 from mc.runner import dask
 from mc.runner.dask import Cluster
 from mc.runner.resume import Stock, cell_names, may_be_finished, state_of, take_stock
 from mc.runner.shards import make_shards
-from mc.runner.simulation import ROW_COLUMNS, Task, n_threads, prepare
+from mc.runner.simulation import Task, n_threads, prepare
 from mc.runner.stages import precise_cells
 from mc.runner.storage import Ranges, Storage, n_rows
-from mc.runner.tables import make_tables
-from mc.statistics.tallies import HISTOGRAMS_COLUMNS
+from mc.runner.tables import make_tables, table_columns
 from mc.store import FolderError, Results, Shard
 from mc.store.threads import do_all
 
@@ -318,20 +316,8 @@ def _run_part(job: Job, stock: Stock, manifest: Mapping[str, Any] | None) -> Non
 
 
 def _new_manifest(experiment: Experiment) -> dict[str, Any]:
-    counters = counters_of(point.parameters for point in experiment.points)
-    columns = {
-        "cells": experiments.CELL_COLUMNS,
-        "replications": {
-            name: column
-            for name, column in ROW_COLUMNS.items()
-            if name in counters or name not in COUNTERS
-        },
-        "histograms": HISTOGRAMS_COLUMNS,
-        "summary": statistics.SUMMARY_COLUMNS,
-        "comparisons": statistics.COMPARISONS_COLUMNS,
-        "claims": statistics.CLAIMS_COLUMNS,
-    }
-    return store.new_manifest(experiment, cell_names(experiment.points), columns)
+    names = cell_names(experiment.points)
+    return store.new_manifest(experiment, names, table_columns(experiment))
 
 
 def _without_rows_beyond(job: Job, stops: Mapping[int, Stop], stock: Stock) -> Stock:

@@ -327,7 +327,8 @@ def simulate_task(
     deadline = time.perf_counter() + SAVE_SECONDS
     parts: list[NDArray[np.int64]] = []
     for block in blocks:
-        parts.append(_simulate_range(block, indices, seed, stop, deadline, progress))
+        alone = replace(block)  # a copy, whose tables are soon forgotten
+        parts.append(simulate_range(alone, indices, seed, stop, deadline, progress))
         if len(parts[-1]) < indices.size or time.perf_counter() > deadline:
             break
     whole = [part for part in parts if len(part) == indices.size]
@@ -348,20 +349,19 @@ def _ids_of(blocks: Iterable[Block]) -> tuple[int, ...]:
     return tuple(i for block in blocks for i in block.ids)
 
 
-def _simulate_range(
+def simulate_range(
     block: Block,
     indices: NDArray[np.int64],
     seed: int,
     stop: StopFlag,
-    deadline: float,
-    progress: Callable[[int], None],
+    deadline: float = math.inf,
+    progress: Callable[[int], None] = lambda n_rows: None,
 ) -> NDArray[np.int64]:
     """Simulate a block in calls of about `BLOCK_SECONDS`, so that a run can be stopped.
 
     Returns the counters of the R replications of `indices`, or of the first of them if it was
     stopped, or after the deadline; shape (R or fewer, C, block.n_counters).
     """
-    block = replace(block)  # a copy, whose tables do not outlive this call
     parts = [np.empty((0, len(block.ids), block.n_counters), np.int64)]
     at, size = 0, 1
     clock = time.perf_counter()

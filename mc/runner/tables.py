@@ -11,11 +11,11 @@ import polars as pl
 from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import SEEDS, Experiment, Stop
-from mc.model import Cell
-from mc.runner.simulation import n_threads, simulate
+from mc.model import COUNTERS, Cell, Column, counters_of
+from mc.runner.simulation import ROW_COLUMNS, n_threads, simulate
 from mc.runner.storage import Storage
 from mc.statistics import ClaimCounts, tallies
-from mc.statistics.tallies import claim_key
+from mc.statistics.tallies import HISTOGRAMS_COLUMNS, claim_key
 from mc.store import Shard
 from mc.store.threads import on_threads
 
@@ -24,6 +24,23 @@ CHUNKS_AT_ONCE: Final = 2
 
 MOST_LESSON_SEEDS: Final = 10_000
 """The lesson's streams are short: too many of more replications would share draws."""
+
+
+def table_columns(experiment: Experiment) -> dict[str, Mapping[str, Column]]:
+    """The columns of every table of a results folder, as its manifest describes them."""
+    counters = counters_of(point.parameters for point in experiment.points)
+    return {
+        "cells": experiments.CELL_COLUMNS,
+        "replications": {
+            name: column
+            for name, column in ROW_COLUMNS.items()
+            if name in counters or name not in COUNTERS
+        },
+        "histograms": HISTOGRAMS_COLUMNS,
+        "summary": statistics.SUMMARY_COLUMNS,
+        "comparisons": statistics.COMPARISONS_COLUMNS,
+        "claims": statistics.CLAIMS_COLUMNS,
+    }
 
 
 def make_tables(

@@ -11,8 +11,9 @@ import polars as pl
 
 from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
-from mc.experiment.messages import hint, quote, tries_text, value_text
+from mc.experiment.messages import hint, quote, tries_text
 from mc.model import Cell, Generator
+from mc.model.digits import value_text
 from mc.runner.simulation import Draws, check_cells, chosen_indices, plan_blocks, simulate_block
 
 if TYPE_CHECKING:

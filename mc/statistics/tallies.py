@@ -134,7 +134,9 @@ def count(
     left = np.arange(len(numbers))
     if counted is not None:
         left = np.flatnonzero(np.isin(numbers, counted))
-    right = np.searchsorted(numbers, stack.cells["baseline"].to_numpy()[left])
+    baselines = stack.cells["baseline"].to_numpy()[left]
+    right = np.searchsorted(numbers, baselines)
+    assert np.array_equal(numbers[right], baselines), "a baseline has as many replications"
     own = _part(stack, left)
     metrics, pairs = {}, {}
     for metric in metrics_in(stack.rows):

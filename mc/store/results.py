@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
+
+_KEYS: Final = ("cell", "replication", "seed")
+"""Columns of rows that are no counters."""
 
 FORMAT: Final = 3
 """Version of the folder's layout."""
@@ -54,6 +56,8 @@ def new_manifest(
     -------
     dict
     """
+    from importlib.metadata import version
+
     return {
         "program": PROGRAM,
         "format": FORMAT,
@@ -302,11 +306,8 @@ class Results:
     def scan(self) -> pl.LazyFrame:
         """The rows as a lazy frame, read as far as a query needs them, and not checked."""
         self._must_keep("rows")
-        keys = ("cell", "replication", "seed")
-        return scan(
-            self._shards(),
-            [name for name in self.manifest["columns"]["replications"] if name not in keys],
-        )
+        columns = self.manifest["columns"]["replications"]
+        return scan(self._shards(), [name for name in columns if name not in _KEYS])
 
     def _must_keep(self, wanted: str) -> None:
         if self._keep != wanted:
@@ -363,10 +364,11 @@ def tables_are_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
     return True
 
 
-def scan(paths: Iterable[Path], counters: Iterable[str] = ()) -> pl.LazyFrame:
-    """A lazy frame over some shards; NULL where a shard does not have one of the counters.
+def scan(paths: Iterable[Path], counters: Sequence[str] = ()) -> pl.LazyFrame:
+    """A lazy frame over some shards; of rows it has these counters, of histograms all columns.
 
-    It is older than the cell, or the version, that has it.
+    A counter is NULL in a shard that does not have it: it is older than the cell, or the version,
+    that has such a thing.
     """
     import polars as pl
 
@@ -378,15 +380,24 @@ def scan(paths: Iterable[Path], counters: Iterable[str] = ()) -> pl.LazyFrame:
         # polars' own access to object stores would need our credentials a second time
         keys, files = [str(path.key) for path in shards], shards[0].files
         found = dataset.dataset(keys, filesystem=files, format="parquet")
-        missing = [name for name in counters if name not in found.schema.names]
-        schema = pa.schema([*found.schema, *(pa.field(name, pa.int64()) for name in missing)])
-        return pl.scan_pyarrow_dataset(found.replace_schema(schema))
+        if counters:
+            kept = [field for field in found.schema if field.name in _KEYS]
+            schema = pa.schema([*kept, *(pa.field(name, pa.int64()) for name in counters)])
+            found = found.replace_schema(schema)
+        return pl.scan_pyarrow_dataset(found)
     names = [str(path) for path in shards]
-    schema = {name: pl.Int64() for name in counters}
-    if names:
-        # brackets, asterisks and question marks are part of a folder's name
-        schema = {**pl.scan_parquet(names[0], glob=False).collect_schema()} | schema
-    return pl.scan_parquet(names, glob=False, schema=schema or None, missing_columns="insert")
+    # brackets, asterisks and question marks are part of a folder's name
+    if not counters or not names:
+        return pl.scan_parquet(names, glob=False)
+    first = pl.scan_parquet(names[0], glob=False).collect_schema()
+    return pl.scan_parquet(
+        names,
+        glob=False,
+        schema={name: kind for name, kind in first.items() if name in _KEYS}
+        | {name: pl.Int64() for name in counters},
+        missing_columns="insert",
+        extra_columns="ignore",
+    )
 
 
 def load(folder: str | Path) -> Results:

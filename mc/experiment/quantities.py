@@ -1,0 +1,121 @@
+"""Texts with units in an experiment file become numbers, before anything else reads them.
+
+Times and capacities are numbers in rounds from then on, so the length of a round must be the same
+in all cells of a file that has such texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from mc.experiment.messages import show, table_label
+from mc.experiment.validation import FAULTY, Checked
+from mc.model import PARAMETERS, as_number, units
+
+ROUND: Final = "round"
+"""The other form of `rounds_per_second`: how long a round is, as a time."""
+
+
+def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[list[str]]:
+    """Replace the texts with units in a parsed file, and in what the command line sets.
+
+    Parameters
+    ----------
+    data : dict
+        The file. What has a fault becomes `FAULTY`.
+    overrides : dict
+        Parameters that the command line sets, in place of the file's.
+
+    Returns
+    -------
+    list of str
+        Parameters that the axes give in units, and so do all texts about them.
+    """
+    fixed = data.get("fixed")
+    tables = [fixed] if isinstance(fixed, dict) else []
+    per_second = PARAMETERS["rounds_per_second"].default
+    for where, table in (*(("[fixed]", table) for table in tables), ("--set", overrides)):
+        if ROUND in table:
+            yield from _read_round(where, table)
+        given = table.get("rounds_per_second", per_second)
+        if PARAMETERS["rounds_per_second"].kind.accepts(given):
+            per_second = float(given)
+    varying = [
+        label
+        for label, table in _tables(data)
+        if label != "[fixed]" and {"rounds_per_second", ROUND} & table.keys()
+    ]
+    in_units = []
+    for label, table in (*_tables(data), ("--set", overrides)):
+        if ROUND in table:
+            yield f"{label}: {ROUND} must be set in [fixed], for all cells"
+            del table[ROUND]
+        for name, value in table.items():
+            if name in PARAMETERS and PARAMETERS[name].dimension and _has_text(value):
+                if varying:
+                    cure = "write numbers of rounds, or keep one length of a round in [fixed]"
+                    rule = f"a number where {varying[0]} sets rounds_per_second"
+                    yield f"{label}: {name} must be {rule}, got {show(value)}; {cure}"
+                    table[name] = FAULTY
+                    continue
+                try:
+                    table[name] = _number(name, value, per_second)
+                except ValueError as error:
+                    yield f"{label}: {error}"
+                    table[name] = FAULTY
+                if label in ("[grid]", "[design]"):
+                    in_units.append(name)
+    return in_units
+
+
+def _read_round(where: str, table: dict[str, Any]) -> Checked[None]:
+    """Put `rounds_per_second` in the place of the length of a round."""
+    text = table.pop(ROUND)
+    length = units.parse(text, "time") if isinstance(text, str) else None
+    if "rounds_per_second" in table:
+        yield f"{where}: {ROUND} and rounds_per_second say the same: keep one of them"
+    elif length is None or length.value == 0:
+        yield f'{where}: {ROUND} must be a time > 0 such as "10 ms", got {show(text)}'
+        table["rounds_per_second"] = FAULTY
+    else:
+        table["rounds_per_second"] = units.whole_if_nearly(1 / length.value)
+
+
+def _tables(data: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every table of the file that has parameters as keys, and what messages call it."""
+    for key in ("fixed", "grid", "design"):
+        if isinstance(data.get(key), dict):
+            yield f"[{key}]", data[key]
+    for key, name in (("scenario", "name"), ("policy", "name"), ("exclude", "")):
+        for number, table in _listed(data, key):
+            yield table_label(key, number, table.get(name)), table
+    for key, name in (("claim", "text"), ("published", "")):
+        for number, table in _listed(data, key):
+            if isinstance(table.get("at"), dict):
+                yield f"{table_label(key, number, table.get(name))}: at", table["at"]
+
+
+def _listed(data: Mapping[str, Any], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    tables = data.get(key)
+    if isinstance(tables, list):
+        yield from ((i, table) for i, table in enumerate(tables, 1) if isinstance(table, dict))
+
+
+def _has_text(value: object) -> bool:
+    if isinstance(value, dict):  # a range, or bounds
+        return any(_has_text(entry) for key, entry in value.items() if key != "scale")
+    if isinstance(value, list):
+        return any(map(_has_text, value))
+    return isinstance(value, str) and value != "none"
+
+
+def _number(name: str, value: Any, per_second: float) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: entry if key == "scale" else _number(name, entry, per_second)
+            for key, entry in value.items()
+        }
+    if isinstance(value, list):
+        return [_number(name, entry, per_second) for entry in value]
+    return as_number(name, value, per_second)
