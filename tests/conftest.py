@@ -30,8 +30,9 @@ os.environ["RETRYSTORM_NO_REPORT"] = "1"
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled() -> None:
-    """Compile the kernel before a test looks at what its first use prints."""
+    """Compile the usual loops before a test looks at what their first use prints."""
     kernel.prepare()
+    kernel.prepare(shape=[kernel.Alike(), kernel.Alike(can_fail=True)])
 
 
 @pytest.fixture(scope="session")
