@@ -483,11 +483,11 @@ def test_what_is_prepared_is_all_that_a_simulation_compiles(
     generator: Any, cells: list[Cell]
 ) -> None:
     from mc.kernel.fast import simulate_fast
-    from mc.kernel.masks import SIMULATE
+    from mc.kernel.masks import simulate_groups
     from mc.kernel.rounds import simulate_rounds
     from mc.kernel.single import simulate_single
 
-    entries = [simulate_fast, simulate_single, simulate_rounds, *SIMULATE.values()]
+    entries = [simulate_groups, simulate_single, simulate_fast, simulate_rounds]
     if generator == "lesson":
         cells = [replace(cell, chain="flattened", jitter="full") for cell in cells]
     (block,) = plan_blocks(dict(enumerate(cells)), generator)
@@ -496,6 +496,23 @@ def test_what_is_prepared_is_all_that_a_simulation_compiles(
     simulate_block(block, np.array([1]), SEED)
     got = [entry.signatures[:] for entry in entries]
     assert got == expected
+
+
+def test_a_second_start_compiles_nothing() -> None:
+    # by the kinds of loops: groups, single, fast, general, and the lesson's generator
+    kinds = "[[Alike(3)], [Alike()], [Alike(can_fail=True)], [Alike(kind=ChainKind(jitter=1))]]"
+    program = (
+        "from mc.kernel import Alike, ChainKind, prepare\n"
+        "from numba.core import event\n"
+        "class Listener(event.Listener):\n"
+        "    def on_start(self, event): print(event.data['dispatcher'])\n"
+        "    def on_end(self, event): pass\n"
+        "with event.install_listener('numba:compile', Listener()):\n"
+        f"    for shape in {kinds}: prepare(shape=shape)\n"
+        "    prepare('lesson')\n"
+    )
+    run_alone(program)
+    assert run_alone(program) == ""
 
 
 def test_the_cache_is_named_by_every_source(tmp_path: Path) -> None:

@@ -281,10 +281,10 @@ def _simulate_groups(
     key: Key,
     counters: NDArray[np.int64],
 ) -> tuple[int, int]:
-    from mc.kernel.masks import N_COUNTS, SIMULATE, groups_of, shared_wheel
+    from mc.kernel.masks import N_COUNTS, groups_of, shared_wheel, simulate_groups
     from mc.kernel.waits import empty_waits
 
-    simulate, groups = SIMULATE[chosen.width], groups_of(tables, chosen.groups, chosen.width)
+    zeros, groups = (0,) * chosen.width, groups_of(tables, chosen.groups, chosen.width)
     traffic, waits = empty_traffic(tables), empty_waits(tables)
     jitter, service = empty_memory(_IN_FLIGHT), empty_memory(_IN_FLIGHT)
     n_counts = N_COUNTS + tables.tries.shape[1] - 1
@@ -292,9 +292,9 @@ def _simulate_groups(
     size = wheel_size(tables, [c for part in chosen.groups for c in part])
     return _grow(
         lambda room_bits: shared_wheel(size, room_bits),
-        lambda wheel, start: simulate(
-            tables, groups, replications, *key, traffic, waits, jitter, service, wheel, counters,
-            counts, start,
+        lambda wheel, start: simulate_groups(
+            zeros, tables, groups, replications, *key, traffic, waits, jitter, service, wheel,
+            counters, counts, start,
         ),
     )  # fmt: skip
 

@@ -194,6 +194,31 @@ def jitter_block(stream, t, j, attempt):
     return _philox(U(t), U(j), stream.replication, c3, stream.k0, stream.k1)
 
 
+@compiled()
+def _draw_together(stream, purpose, shift, n, t, j, words):
+    """Draw n blocks in a loop that becomes SIMD code: 2 to 6 ns each, one by one 21."""
+    wide_vectors()
+    t, j, w0, w1, w2, w3 = t[:n], j[:n], words[0], words[1], words[2], words[3]
+    for i in range(n):
+        w0[i], w1[i], w2[i], w3[i] = _philox(
+            U(t[i]), U(j[i]) >> shift, stream.replication, purpose, stream.k0, stream.k1
+        )
+
+
+@inlined
+def draw_service(stream, n, requests, attempt, words):
+    """Draw the SERVICE blocks of an attempt of n requests, listed by round and index."""
+    purpose = _SERVICE | (U(attempt) << _U2)
+    _draw_together(stream, purpose, U(2), n, requests[0], requests[1], words)
+
+
+@inlined
+def draw_jitter(stream, n, requests, attempt, words):
+    """Draw the JITTER blocks of four attempts of n requests, this among them."""
+    purpose = _JITTER | (U(attempt >> 2) << _U2)
+    _draw_together(stream, purpose, U(0), n, requests[0], requests[1], words)
+
+
 @inlined
 def _of_entry(first, entry):
     """Arrival round, index in that round, and attempt of an entry."""

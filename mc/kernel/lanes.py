@@ -5,8 +5,9 @@ the machine's registers are narrower: LLVM cuts them as it must, so the code is 
 A *mask* is a uint64 with a bit for each lane. What depends on the cell is computed for all cells
 and kept, by `where`, in those whose bit is set.
 
-N is 16, 32 or 64 and a constant of the compiled code. Lanes overflow silently: whoever uses them
-sees to it that sums stay below 2**31.
+N belongs to the type, so code is compiled for each N that it is called with; what makes new lanes
+takes others of that type as an example. Lanes overflow silently: whoever uses them sees to it that
+sums stay below 2**31.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["add_where", "at_least", "equal", "larger", "load", "minus", "more", "plus", "splat"]
+__all__ = ["add_where", "equal", "in_lanes", "larger", "load", "minus", "more", "plus", "splat"]
 __all__ += ["store", "where"]
 
 _I32: Final = ir.IntType(32)
@@ -48,38 +49,53 @@ def _vector(n: int) -> ir.VectorType:
 # --- from and to memory --------------------------------------------------------------------------
 
 
-@intrinsic(prefer_literal=True)
-def splat(typing_context: Any, n: Any, value: Any) -> Any:
-    """The same number in N lanes."""
+@intrinsic
+def in_lanes(typing_context: Any, numbers: Any) -> Any:
+    """The numbers of a tuple, one in each lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = ir.Constant(_vector(numbers.count), ir.Undefined)
+        for i in range(numbers.count):
+            number = builder.extract_value(args[0], i)
+            number = context.cast(builder, number, numbers.dtype, types.int32)
+            lanes = builder.insert_element(lanes, number, ir.Constant(_I32, i))
+        return lanes
+
+    return Lanes(numbers.count)(numbers), codegen
+
+
+@intrinsic
+def splat(typing_context: Any, like: Any, value: Any) -> Any:
+    """The same number in each lane."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.cast(builder, args[1], signature.args[1], types.int32)
-        nothing = ir.Constant(_vector(n.literal_value), ir.Undefined)
+        nothing = ir.Constant(_vector(like.n), ir.Undefined)
         one = builder.insert_element(nothing, number, ir.Constant(_I32, 0))
-        zeros = ir.Constant(_vector(n.literal_value), [0] * n.literal_value)
+        zeros = ir.Constant(_vector(like.n), [0] * like.n)
         return builder.shuffle_vector(one, nothing, zeros)
 
-    return Lanes(n.literal_value)(n, types.unliteral(value)), codegen
+    return like(like, types.unliteral(value)), codegen
 
 
-@intrinsic(prefer_literal=True)
-def load(typing_context: Any, n: Any, array: Any, start: Any) -> Any:
-    """N lanes from an array of int32."""
+@intrinsic
+def load(typing_context: Any, like: Any, array: Any, start: Any) -> Any:
+    """Lanes from an array of int32."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = builder.load(_place(context, builder, signature.args[1], args[1:], n.literal_value))
+        lanes = builder.load(_place(context, builder, array, args[1:], like.n))
         lanes.align = 4
         return lanes
 
-    return Lanes(n.literal_value)(n, array, types.int64), codegen
+    return like(like, array, types.int64), codegen
 
 
 @intrinsic
 def store(typing_context: Any, array: Any, start: Any, lanes: Any) -> Any:
-    """N lanes into an array of int32."""
+    """Lanes into an array of int32."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, signature.args[0], args, lanes.n)
+        place = _place(context, builder, array, args, lanes.n)
         builder.store(args[2], place).align = 4
         return context.get_dummy_value()
 
@@ -129,7 +145,6 @@ plus = _of_two(lambda builder, a, b: builder.add(a, b))
 minus = _of_two(lambda builder, a, b: builder.sub(a, b))
 larger = _of_two(lambda builder, a, b: builder.select(builder.icmp_signed(">", a, b), a, b))
 more = _compared(">")
-at_least = _compared(">=")
 equal = _compared("==")
 
 

@@ -46,6 +46,7 @@ from mc.kernel.draws import U, remembered_service, unlikely
 from mc.kernel.lanes import (
     add_where,
     equal,
+    in_lanes,
     larger,
     load,
     minus,
@@ -215,251 +216,249 @@ class Fixed(NamedTuple):
     one: Any
 
 
-def _make_group(n: int) -> Any:
-    """Compile the loop for groups of up to n cells."""
+@inlined
+def _retry(fixed, t, entry, failing, run, budget, expired, denied):
+    """Let a call that failed in some cells go on where it may.
 
-    @inlined
-    def retry(fixed, t, entry, failing, run, budget, expired, denied):
-        """Let a call that failed in some cells go on where it may.
+    Returns
+    -------
+    goes : uint64
+        The cells in which it goes on.
+    expired, denied : Lanes
+        Counted on.
+    tail, is_new
+        As of `_schedule`.
+    """
+    attempt = attempt_of(entry)
+    goes = failing & fixed.goes_on[U(attempt)]
+    wait = np.int64(fixed.waits.table[U(entry & PLACE_MASK)])
+    following = entry + fixed.step
+    if unlikely(wait == 0):
+        if attempt >= fixed.rows:
+            following -= fixed.waits.stride
+        wait = 1
+        if goes != U(0):
+            wait = wait_drawn(
+                fixed.waits, fixed.b, fixed.widths, fixed.offsets, entry, fixed.stream,
+                fixed.first, fixed.jitter,
+            )  # fmt: skip
+    if t + wait - (entry >> ARRIVAL_SHIFT) > fixed.deadline:
+        expired = add_where(goes, expired, fixed.one)
+        goes = U(0)
+    if fixed.has_budget:
+        refused = goes & more(run, budget)
+        goes &= ~refused
+        if fixed.n_layers == 0:
+            denied = add_where(refused, denied, fixed.one)
+        elif refused != U(0):
+            asked = splat(run, layers_left(fixed.tables, fixed.c, attempt))
+            denied = add_where(refused, denied, asked)
+    tail, is_new = _schedule(fixed.wheel, t + wait, following, goes)
+    return goes, expired, denied, tail, is_new
 
-        Returns
-        -------
-        goes : uint64
-            The cells in which it goes on.
-        expired, denied : Lanes
-            Counted on.
-        tail, is_new
-            As of `_schedule`.
-        """
-        attempt = attempt_of(entry)
-        goes = failing & fixed.goes_on[U(attempt)]
-        wait = np.int64(fixed.waits.table[U(entry & PLACE_MASK)])
-        following = entry + fixed.step
-        if unlikely(wait == 0):
-            if attempt >= fixed.rows:
-                following -= fixed.waits.stride
-            wait = 1
-            if goes != U(0):
-                wait = wait_drawn(
-                    fixed.waits, fixed.b, fixed.widths, fixed.offsets, entry, fixed.stream,
-                    fixed.first, fixed.jitter,
-                )  # fmt: skip
-        if t + wait - (entry >> ARRIVAL_SHIFT) > fixed.deadline:
-            expired = add_where(goes, expired, fixed.one)
-            goes = U(0)
-        if fixed.has_budget:
-            refused = goes & more(run, budget)
-            goes &= ~refused
-            if fixed.n_layers == 0:
-                denied = add_where(refused, denied, fixed.one)
-            elif refused != U(0):
-                asked = splat(n, layers_left(fixed.tables, fixed.c, attempt))
-                denied = add_where(refused, denied, asked)
-        tail, is_new = _schedule(fixed.wheel, t + wait, following, goes)
-        return goes, expired, denied, tail, is_new
 
-    @compiled()
-    def group(tables, groups, g, traffic, waits, stream, jitter, service, wheel, counters, counts):
-        first, n_rounds = traffic.first, tables.n_rounds
-        c = groups.cells[g, 0]
-        p, b = tables.scalars[c, C_PROFILE], tables.scalars[c, C_WAITS]
-        window_start = tables.profiles[p, P_WINDOW_START]
-        window_end = tables.profiles[p, P_WINDOW_END]
-        can_fail = tables.profiles[p, P_CAN_FAIL] != 0
-        capacities, failures = tables.capacities[p], tables.failures[p]
-        busy, marks_of = traffic.busy[p], traffic.marks[p]
-        everyone = groups.everyone[g]
-        has_budget = groups.limits_of[g] >= 0
-        limits = groups.limits[groups.limits_of[g]]
-        makers = tables.makers[tables.scalars[c, C_CHAIN]]
-        n_layers = tables.scalars[c, C_LAYERS] - 1  # those whose calls are counted
-        layer_calls = counts[N_COUNTS * n :]
-        layer_calls[: n_layers * n] = 0
-        tails, calls, room_bits = wheel.tails, wheel.calls, wheel.room_bits
-        wheel_mask = tails.size - 1
-        half_full = 1 << (room_bits - 1)
-        if traffic.most[p, 0] > half_full:
-            return GROW
-        for slot in range(tails.size):
-            tails[slot] = slot << room_bits
-        zero, one, threshold = splat(n, 0), splat(n, 1), splat(n, tables.scalars[c, C_THRESHOLD])
-        fixed = Fixed(
-            tables, c, groups.goes_on[g], tables.widths[b], tables.offsets[b], waits, b,
-            waits.rows[b], NEXT_ATTEMPT + waits.stride, tables.deadlines[c, 0], has_budget,
-            n_layers, stream, first, jitter, wheel, one,
-        )  # fmt: skip
+@compiled()
+def _simulate_group(
+    zero, tables, groups, g, traffic, waits, stream, jitter, service, wheel, counters, counts
+):
+    first, n_rounds, n = traffic.first, tables.n_rounds, groups.cells.shape[1]
+    c = groups.cells[g, 0]
+    p, b = tables.scalars[c, C_PROFILE], tables.scalars[c, C_WAITS]
+    window_start = tables.profiles[p, P_WINDOW_START]
+    window_end = tables.profiles[p, P_WINDOW_END]
+    can_fail = tables.profiles[p, P_CAN_FAIL] != 0
+    capacities, failures = tables.capacities[p], tables.failures[p]
+    busy, marks_of = traffic.busy[p], traffic.marks[p]
+    everyone = groups.everyone[g]
+    has_budget = groups.limits_of[g] >= 0
+    limits = groups.limits[groups.limits_of[g]]
+    makers = tables.makers[tables.scalars[c, C_CHAIN]]
+    n_layers = tables.scalars[c, C_LAYERS] - 1  # those whose calls are counted
+    layer_calls = counts[N_COUNTS * n :]
+    layer_calls[: n_layers * n] = 0
+    tails, calls, room_bits = wheel.tails, wheel.calls, wheel.room_bits
+    wheel_mask = tails.size - 1
+    half_full = 1 << (room_bits - 1)
+    if traffic.most[p, 0] > half_full:
+        return GROW
+    for slot in range(tails.size):
+        tails[slot] = slot << room_bits
+    one, threshold = splat(zero, 1), splat(zero, tables.scalars[c, C_THRESHOLD])
+    fixed = Fixed(
+        tables, c, groups.goes_on[g], tables.widths[b], tables.offsets[b], waits, b,
+        waits.rows[b], NEXT_ATTEMPT + waits.stride, tables.deadlines[c, 0], has_budget,
+        n_layers, stream, first, jitter, wheel, one,
+    )  # fmt: skip
 
-        retries = zero
-        failed = zero
-        expired = zero
-        denied = zero
-        wait_total = zero
-        wait_max = zero
-        late = zero
-        peak = zero
-        second_peak = zero
-        retries_before_window = zero
-        window_retries = zero
-        pending = zero
-        drain = splat(n, -1)
-        undrained = U(0)  # cells whose drain is looked for
-        n_waiting = 0  # calls on the wheel
-        next_busy = 0
-        t = 0
-        for phase in range(3):  # before, inside and after the measured window
-            if phase == 0:
-                phase_end = window_start
-            elif phase == 1:
-                phase_end = window_end
-                retries_before_window = retries
+    retries = zero
+    failed = zero
+    expired = zero
+    denied = zero
+    wait_total = zero
+    wait_max = zero
+    late = zero
+    peak = zero
+    second_peak = zero
+    retries_before_window = zero
+    window_retries = zero
+    pending = zero
+    drain = splat(zero, -1)
+    undrained = U(0)  # cells whose drain is looked for
+    n_waiting = np.int64(0)  # calls on the wheel
+    next_busy = 0
+    t = 0
+    for phase in range(3):  # before, inside and after the measured window
+        if phase == 0:
+            phase_end = window_start
+        elif phase == 1:
+            phase_end = window_end
+            retries_before_window = retries
+        else:
+            phase_end = n_rounds
+            window_retries = minus(retries, retries_before_window)
+            if window_start < window_end < n_rounds:
+                pending = _pending(wheel, n_waiting, zero, one)
+                drain = where(equal(pending, zero), zero, drain)
+                undrained = everyone & more(pending, zero)
+        phase_peak = zero
+        while True:
+            if n_waiting == 0:
+                while busy[U(next_busy)] < t:
+                    next_busy += 1
+                t = np.int64(busy[U(next_busy)])
+            if t >= phase_end:
+                t = phase_end
+                break
+            slot = U(t & wheel_mask)
+            base = np.int64(slot) << room_bits
+            tail = tails[slot]
+            tails[slot] = base
+            marks = np.int64(marks_of[U(t)])
+            if (tail == base) & (marks == 0):
+                t += 1
+                continue
+            n_waiting -= tail - base
+            first_request = np.int64(first[U(t)])
+            n_new = np.int64(first[U(t + 1)]) - first_request
+            capacity = min(np.int64(capacities[U(t)]), tail - base + n_new)
+            if n_layers > 0:
+                for i in range(base, tail):
+                    mask = U(calls[U(2 * i + 1)])
+                    for layer in range(makers[attempt_of(calls[U(2 * i)])], n_layers):
+                        so_far = load(zero, layer_calls, layer * n)
+                        store(layer_calls, layer * n, add_where(mask, so_far, one))
+
+            run = retries  # retries that have run
+            budget = zero  # retries that may have run
+            if has_budget:
+                budget = load(zero, limits, first_request * n)
+            going = zero  # retries that are scheduled
+            fullest = 0
+            if (capacity <= 1) & (not can_fail) & (undrained == U(0)):
+                places = everyone if capacity == 1 else U(0)
+                arrived = zero
+                for i in range(base, tail):
+                    entry = calls[U(2 * i)]
+                    mask = U(calls[U(2 * i + 1)])
+                    served = mask & places
+                    places &= ~mask
+                    arrived = where(served, splat(zero, entry >> ARRIVAL_SHIFT), arrived)
+                    run = add_where(mask, run, one)
+                    goes, expired, denied, at, is_new = _retry(
+                        fixed, t, entry, mask & ~served, run, budget, expired, denied
+                    )
+                    n_waiting += is_new
+                    fullest |= at
+                won = (everyone if capacity == 1 else U(0)) & ~places
+                waited = minus(splat(zero, t), arrived)
+                wait_total = add_where(won, wait_total, waited)
+                wait_max = where(won, larger(wait_max, waited), wait_max)
+                late = add_where(won & more(waited, threshold), late, one)
             else:
-                phase_end = n_rounds
-                window_retries = minus(retries, retries_before_window)
-                if window_start < window_end < n_rounds:
-                    pending = _pending(wheel, n_waiting, zero, one)
-                    drain = where(equal(pending, zero), zero, drain)
-                    undrained = everyone & more(pending, zero)
-            phase_peak = zero
-            while True:
-                if n_waiting == 0:
-                    while busy[U(next_busy)] < t:
-                        next_busy += 1
-                    t = np.int64(busy[U(next_busy)])
-                if t >= phase_end:
-                    t = phase_end
-                    break
-                slot = U(t & wheel_mask)
-                base = np.int64(slot) << room_bits
-                tail = tails[slot]
-                tails[slot] = base
-                marks = np.int64(marks_of[U(t)])
-                if (tail == base) & (marks == 0):
-                    t += 1
-                    continue
-                n_waiting -= tail - base
-                first_request = np.int64(first[U(t)])
-                n_new = np.int64(first[U(t + 1)]) - first_request
-                capacity = min(np.int64(capacities[U(t)]), tail - base + n_new)
-                if n_layers > 0:
-                    for i in range(base, tail):
-                        mask = U(calls[U(2 * i + 1)])
-                        for layer in range(makers[attempt_of(calls[U(2 * i)])], n_layers):
-                            so_far = load(n, layer_calls, layer * n)
-                            store(layer_calls, layer * n, add_where(mask, so_far, one))
-
-                run = retries  # retries that have run
-                budget = zero  # retries that may have run
-                if has_budget:
-                    budget = load(n, limits, first_request * n)
-                going = zero  # retries that are scheduled
-                fullest = 0
-                if (capacity <= 1) & (not can_fail) & (undrained == U(0)):
-                    places = everyone if capacity == 1 else U(0)
-                    arrived = zero
-                    for i in range(base, tail):
-                        entry = calls[U(2 * i)]
-                        mask = U(calls[U(2 * i + 1)])
-                        served = mask & places
-                        places &= ~mask
-                        arrived = where(served, splat(n, entry >> ARRIVAL_SHIFT), arrived)
-                        run = add_where(mask, run, one)
-                        goes, expired, denied, at, is_new = retry(
+                room = plus(retries, splat(zero, capacity))
+                for i in range(base, tail):
+                    entry = calls[U(2 * i)]
+                    mask = U(calls[U(2 * i + 1)])
+                    served = mask & more(room, run)
+                    if can_fail and served != U(0):
+                        plain = plain_entry(entry, fixed.rows, waits.stride)
+                        word = remembered_service(stream, first, service, plain)
+                        if word < failures[U(t)]:
+                            failed = add_where(served, failed, one)
+                            served = U(0)
+                    waited = splat(zero, t - (entry >> ARRIVAL_SHIFT))
+                    wait_total = add_where(served, wait_total, waited)
+                    wait_max = where(served, larger(wait_max, waited), wait_max)
+                    late = add_where(served & more(waited, threshold), late, one)
+                    run = add_where(mask, run, one)
+                    if served != mask:
+                        goes, expired, denied, at, is_new = _retry(
                             fixed, t, entry, mask & ~served, run, budget, expired, denied
                         )
                         n_waiting += is_new
                         fullest |= at
-                    won = (everyone if capacity == 1 else U(0)) & ~places
-                    waited = minus(splat(n, t), arrived)
-                    wait_total = add_where(won, wait_total, waited)
-                    wait_max = where(won, larger(wait_max, waited), wait_max)
-                    late = add_where(won & more(waited, threshold), late, one)
-                else:
-                    room = plus(retries, splat(n, capacity))
-                    for i in range(base, tail):
-                        entry = calls[U(2 * i)]
-                        mask = U(calls[U(2 * i + 1)])
-                        served = mask & more(room, run)
-                        if can_fail and served != U(0):
-                            plain = plain_entry(entry, fixed.rows, waits.stride)
+                        going = add_where(goes, going, one)
+            old_calls = minus(run, retries)
+            n_calls = plus(old_calls, splat(zero, n_new))
+            unserved = minus(n_calls, splat(zero, capacity))
+            # new calls, of which none fails without a mark if all calls are served
+            if (marks != 0) | (everyone & more(unserved, zero) != U(0)):
+                new_entry = (t << ARRIVAL_SHIFT) | first_request
+                for j in range(n_new):
+                    served = everyone & more(splat(zero, capacity - j), old_calls)
+                    if can_fail and served != U(0):
+                        if j < 4:
+                            fails = (marks >> j) & 1 == 1
+                        else:
+                            plain = (t << ROUND_SHIFT) | ((first_request + j) << REQUEST_SHIFT)
                             word = remembered_service(stream, first, service, plain)
-                            if word < failures[U(t)]:
-                                failed = add_where(served, failed, one)
-                                served = U(0)
-                        waited = splat(n, t - (entry >> ARRIVAL_SHIFT))
-                        wait_total = add_where(served, wait_total, waited)
-                        wait_max = where(served, larger(wait_max, waited), wait_max)
-                        late = add_where(served & more(waited, threshold), late, one)
-                        run = add_where(mask, run, one)
-                        if served != mask:
-                            goes, expired, denied, at, is_new = retry(
-                                fixed, t, entry, mask & ~served, run, budget, expired, denied
-                            )
-                            n_waiting += is_new
-                            fullest |= at
-                            going = add_where(goes, going, one)
-                old_calls = minus(run, retries)
-                n_calls = plus(old_calls, splat(n, n_new))
-                unserved = minus(n_calls, splat(n, capacity))
-                # new calls, of which none fails without a mark if all calls are served
-                if (marks != 0) | (everyone & more(unserved, zero) != U(0)):
-                    new_entry = (t << ARRIVAL_SHIFT) | first_request
-                    for j in range(n_new):
-                        served = everyone & more(splat(n, capacity - j), old_calls)
-                        if can_fail and served != U(0):
-                            if j < 4:
-                                fails = (marks >> j) & 1 == 1
-                            else:
-                                plain = (t << ROUND_SHIFT) | ((first_request + j) << REQUEST_SHIFT)
-                                word = remembered_service(stream, first, service, plain)
-                                fails = word < failures[U(t)]
-                            if fails:
-                                failed = add_where(served, failed, one)
-                                served = U(0)
-                        if served != everyone:
-                            if has_budget:
-                                budget = load(n, limits, (first_request + j + 1) * n)
-                            goes, expired, denied, at, is_new = retry(
-                                fixed, t, new_entry + j, everyone & ~served, run, budget, expired,
-                                denied,
-                            )  # fmt: skip
-                            n_waiting += is_new
-                            fullest |= at
-                            going = add_where(goes, going, one)
-                if unlikely(fullest & half_full != 0):
-                    return GROW
-                retries = run
-                failed = plus(failed, larger(unserved, zero))
-                phase_peak = larger(phase_peak, n_calls)
-                t += 1
-                if undrained != U(0):
-                    pending = plus(minus(pending, old_calls), going)
-                    drained = equal(pending, zero) & undrained
-                    drain = where(drained, splat(n, t - window_end), drain)
-                    undrained &= ~drained
-            peak = larger(peak, phase_peak)
-            if phase == 2:
-                second_peak = phase_peak
-        pending = _pending(wheel, n_waiting, zero, one)
-        store(counts, 0, retries)
-        store(counts, n, minus(minus(failed, retries), pending))
-        store(counts, 2 * n, pending)
-        store(counts, 3 * n, peak)
-        store(counts, 4 * n, second_peak)
-        store(counts, 5 * n, window_retries)
-        store(counts, 6 * n, wait_total)
-        store(counts, 7 * n, wait_max)
-        store(counts, 8 * n, late)
-        store(counts, 9 * n, drain)
-        store(counts, 10 * n, expired)
-        store(counts, 11 * n, denied)
-        for lane in range(n):
-            c = groups.cells[g, lane]
-            if c < 0:
-                break
-            _write_row(tables, traffic, c, p, counters[c], counts[lane::n])
-        return DONE
-
-    return group
+                            fails = word < failures[U(t)]
+                        if fails:
+                            failed = add_where(served, failed, one)
+                            served = U(0)
+                    if served != everyone:
+                        if has_budget:
+                            budget = load(zero, limits, (first_request + j + 1) * n)
+                        goes, expired, denied, at, is_new = _retry(
+                            fixed, t, new_entry + j, everyone & ~served, run, budget, expired,
+                            denied,
+                        )  # fmt: skip
+                        n_waiting += is_new
+                        fullest |= at
+                        going = add_where(goes, going, one)
+            if unlikely(fullest & half_full != 0):
+                return GROW
+            retries = run
+            failed = plus(failed, larger(unserved, zero))
+            phase_peak = larger(phase_peak, n_calls)
+            t += 1
+            if undrained != U(0):
+                pending = plus(minus(pending, old_calls), going)
+                drained = equal(pending, zero) & undrained
+                drain = where(drained, splat(zero, t - window_end), drain)
+                undrained &= ~drained
+        peak = larger(peak, phase_peak)
+        if phase == 2:
+            second_peak = phase_peak
+    pending = _pending(wheel, n_waiting, zero, one)
+    store(counts, 0, retries)
+    store(counts, n, minus(minus(failed, retries), pending))
+    store(counts, 2 * n, pending)
+    store(counts, 3 * n, peak)
+    store(counts, 4 * n, second_peak)
+    store(counts, 5 * n, window_retries)
+    store(counts, 6 * n, wait_total)
+    store(counts, 7 * n, wait_max)
+    store(counts, 8 * n, late)
+    store(counts, 9 * n, drain)
+    store(counts, 10 * n, expired)
+    store(counts, 11 * n, denied)
+    for lane in range(n):
+        c = groups.cells[g, lane]
+        if c < 0:
+            break
+        _write_row(tables, traffic, c, p, counters[c], counts[lane::n])
+    return DONE
 
 
 @compiled()
@@ -474,39 +473,34 @@ def _write_row(tables, traffic, c, p, row, counts):
     )  # fmt: skip
 
 
-def _make_simulate(n: int) -> Any:
-    """Compile the loop over replications for groups of up to n cells."""
-    group = _make_group(n)
+@compiled(entry=True)
+def simulate_groups(
+    zeros, tables, groups, replications, k0, k1, traffic, waits, jitter, service, wheel, counters,
+    counts, start,
+):  # fmt: skip
+    """Fill the rows of groups of cells; `zeros` has as many as there are lanes.
 
-    @compiled(entry=True)
-    def simulate_groups(
-        tables, groups, replications, k0, k1, traffic, waits, jitter, service, wheel, counters,
-        counts, start,
-    ):  # fmt: skip
-        begin, end = tables.ahead
-        for r in range(start, replications.size):
-            stream = Stream(k0, k1, U(replications[r]), np.int64(r + 1) << ROUND_SHIFT)
-            status = draw_traffic(tables, traffic, stream, jitter, service)
+    Otherwise as `simulate_single`, with `counts` for room to work in.
+    """
+    zero = in_lanes(zeros)
+    begin, end = tables.ahead
+    for r in range(start, replications.size):
+        stream = Stream(k0, k1, U(replications[r]), np.int64(r + 1) << ROUND_SHIFT)
+        status = draw_traffic(tables, traffic, stream, jitter, service)
+        if status != DONE:
+            return status, r
+        draw_words(waits, begin, end, traffic, stream)
+        filled = -1
+        for g in range(groups.everyone.size):
+            b = tables.scalars[groups.cells[g, 0], C_WAITS]
+            if b != filled:
+                fill(waits, b, tables.widths[b], tables.offsets[b])
+                filled = b
+            status = _simulate_group(
+                zero, tables, groups, g, traffic, waits, stream, jitter, service, wheel,
+                counters[r], counts,
+            )  # fmt: skip
             if status != DONE:
                 return status, r
-            draw_words(waits, begin, end, traffic, stream)
-            filled = -1
-            for g in range(groups.everyone.size):
-                b = tables.scalars[groups.cells[g, 0], C_WAITS]
-                if b != filled:
-                    fill(waits, b, tables.widths[b], tables.offsets[b])
-                    filled = b
-                status = group(
-                    tables, groups, g, traffic, waits, stream, jitter, service, wheel,
-                    counters[r], counts,
-                )  # fmt: skip
-                if status != DONE:
-                    return status, r
-            learn_rows(waits)
-        return DONE, replications.size
-
-    return simulate_groups
-
-
-SIMULATE: Final = {n: _make_simulate(n) for n in (16, 32, 64)}
-"""The loop over replications by the number of lanes; each is compiled when it is first called."""
+        learn_rows(waits)
+    return DONE, replications.size

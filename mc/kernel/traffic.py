@@ -18,7 +18,8 @@ from mc.kernel.cache import compiled, inlined
 from mc.kernel.draws import (
     U,
     arrivals_block,
-    jitter_block,
+    draw_jitter,
+    draw_service,
     jitter_place,
     keep,
     service_block,
@@ -111,7 +112,7 @@ def _draw_first_service(n_rounds, traffic, stream):
     arrivals, worst, may_fail, words = (
         traffic.arrivals, traffic.worst, traffic.may_fail, traffic.first_service
     )  # fmt: skip
-    candidates, drawn = traffic.candidates, traffic.drawn
+    candidates, listed, drawn = traffic.candidates, traffic.listed, traffic.drawn
     for t in range(n_rounds):
         w0, w1, w2, w3 = service_block(stream, t, 0, 0)
         n = arrivals[t]
@@ -124,9 +125,8 @@ def _draw_first_service(n_rounds, traffic, stream):
         )
     n_candidates = _list_marked(traffic.may_fail_by_eight, candidates)
     for i in range(n_candidates):
-        drawn[0, i], drawn[1, i], drawn[2, i], drawn[3, i] = service_block(
-            stream, candidates[i], 0, 0
-        )
+        listed[0, i], listed[1, i] = candidates[i], 0
+    draw_service(stream, n_candidates, listed, 0, drawn)
     for i in range(n_candidates):
         for j in range(4):
             words[j, candidates[i]] = drawn[j, i]
@@ -166,29 +166,24 @@ def _mark_rounds(p, n_candidates, tables, traffic):
 
 
 # --- draws together, ahead of their need ---------------------------------------------------------
-# In a loop that becomes SIMD code a block takes 2 to 6 ns, one by one 21.
 
 
 @compiled()
 def _draw_ahead_of_failures(n_candidates, traffic, stream, jitter, service):
     """Draw for the requests whose first call may fail its first waits, and its second service."""
-    wide_vectors()
-    listed, n = traffic.listed, 0
+    listed, n = traffic.listed, np.int64(0)  # not a literal, for which all would compile anew
     for i in range(n_candidates):
         t = traffic.candidates[i]
         for j in range(4):
             listed[0, n], listed[1, n] = t, j
             fails = U(traffic.first_service[j, t]) < traffic.worst
             n += np.int64(fails & (j < traffic.arrivals[t]))
-    _draw_jitter(n, traffic, stream)
+    draw_jitter(stream, n, listed, 0, traffic.drawn)
     for i in range(n):
         _keep_jitter(
             i, np.int64(traffic.first[listed[0, i]]) + listed[1, i], traffic, stream, jitter
         )
-    for i in range(n):
-        traffic.drawn[0, i], traffic.drawn[1, i], traffic.drawn[2, i], traffic.drawn[3, i] = (
-            service_block(stream, listed[0, i], 0, 1)
-        )
+    draw_service(stream, n, listed, 1, traffic.drawn)
     for i in range(n):
         block = traffic.drawn[0, i], traffic.drawn[1, i], traffic.drawn[2, i], traffic.drawn[3, i]
         request = np.int64(traffic.first[listed[0, i]])
@@ -218,20 +213,9 @@ def draw_ahead_in_window(begin, end, traffic, stream, jitter):
     Nearly all of them are needed where the dependency serves less than arrives.
     """
     n = list_requests(begin, end, traffic)
-    _draw_jitter(n, traffic, stream)
+    draw_jitter(stream, n, traffic.listed, 0, traffic.drawn)
     for i in range(n):
         _keep_jitter(i, np.int64(traffic.first[begin]) + i, traffic, stream, jitter)
-
-
-@compiled()
-def _draw_jitter(n, traffic, stream):
-    """Draw the first JITTER block of the first n requests that are listed."""
-    wide_vectors()
-    listed, drawn = traffic.listed, traffic.drawn
-    for i in range(n):
-        drawn[0, i], drawn[1, i], drawn[2, i], drawn[3, i] = jitter_block(
-            stream, listed[0, i], listed[1, i], 0
-        )
 
 
 @inlined

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, inlined
 from mc.kernel.choice import LEAST_ROWS, MOST_PLACES
-from mc.kernel.draws import U, jitter_block, remembered_jitter, wait_of, wide_vectors
+from mc.kernel.draws import U, draw_jitter, remembered_jitter, wait_of, wide_vectors
 from mc.kernel.layout import REQUEST_SHIFT, ROUND_SHIFT, CellTables
 from mc.kernel.traffic import list_requests
 
@@ -103,17 +103,13 @@ def empty_waits(tables: CellTables) -> Waits:
 @compiled()
 def draw_words(waits, begin, end, traffic, stream):
     """Draw the words of the requests that arrive in some rounds, and empty the table."""
-    wide_vectors()
-    _empty(waits, 0)
+    _empty(waits, np.int64(0))
     most_rows = 0
     for b in range(waits.rows.size):
         most_rows = max(most_rows, waits.rows[b])
     n = list_requests(begin, end, traffic)
-    t, j, words = traffic.listed[0], traffic.listed[1], waits.words
     for k in range(0, most_rows, STEP):
-        x0, x1, x2, x3 = words[k], words[k + 1], words[k + 2], words[k + 3]
-        for i in range(n):
-            x0[i], x1[i], x2[i], x3[i] = jitter_block(stream, t[i], j[i], k)
+        draw_jitter(stream, n, traffic.listed, k, waits.words[k : k + STEP])
     waits.filled[BEGIN] = traffic.first[begin]
     waits.filled[SIZE] = n
 
