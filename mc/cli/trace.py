@@ -36,6 +36,7 @@ def trace(
     out: Annotated[
         Path | None,
         typer.Option(
+            callback=options.home_expanded,
             help="The table; the picture goes beside it.  [default: <name of FILE>-trace.parquet]",
         ),
     ] = None,

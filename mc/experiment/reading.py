@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ def _load(path: str | Path) -> dict[str, Any]:
     """Parse the file, floats as `Printed`."""
     try:
         # Windows editors put a byte order mark in front
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = Path(os.path.expanduser(path)).read_text(encoding="utf-8-sig")
     except OSError as error:
         fault = f"{path}: cannot be read: {error.strerror}{_near(Path(path))}"
         raise ExperimentError([fault]) from error

@@ -39,7 +39,8 @@ def path_of(folder: str | Path) -> Path:
     Parameters
     ----------
     folder : str or path
-        A path, or a URL as fsspec knows it: ``s3://bucket/sweep``, ``gs://bucket/sweep``.
+        A path, of which ``~`` is the home folder, or a URL as fsspec knows it:
+        ``s3://bucket/sweep``, ``gs://bucket/sweep``.
 
     Returns
     -------
@@ -49,11 +50,15 @@ def path_of(folder: str | Path) -> Path:
     Raises
     ------
     FolderError
-        No library that is installed knows the URL.
+        The path is empty, or the home of nobody; no library that is installed knows the URL.
     """
-    if "://" not in str(folder):
-        return Path(folder)
     url = str(folder)
+    if not url.strip():
+        raise FolderError('"": names no folder; "." is the one you are in')
+    if "://" not in url:
+        return home_expanded(folder)
+    if len(url.partition("://")[0]) < 2:  # fsspec takes one letter for a drive
+        raise FolderError(f'{url}: neither a path nor a URL, which is "s3://bucket/folder"')
     try:
         from fsspec.core import url_to_fs
         from fsspec.implementations.local import LocalFileSystem
@@ -74,6 +79,22 @@ def path_of(folder: str | Path) -> Path:
     if not path.strip("/"):
         raise FolderError(f"{folder}: not the URL of a folder (it names none)")
     return cast(Path, ObjectPath(url.rstrip("/"), PurePosixPath(path), files))
+
+
+def home_expanded(path: str | Path) -> Path:
+    """A path in which ``~`` is the home folder: no shell replaces it after ``--out=``.
+
+    Raises
+    ------
+    FolderError
+        The home of somebody who has none here.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise FolderError(
+            f'{path}: no such home folder; "./{path}" is one named like that'
+        ) from error
 
 
 @dataclass(frozen=True, order=True)
