@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.model import Column, Metric, metrics_of
-from mc.store.files import FOLDERS, LOCK, MANIFEST, PARTIAL, TABLES, sha256, table_file, write
+from mc.store.files import (
+    FOLDERS,
+    LOCK,
+    MANIFEST,
+    PARTIAL,
+    TABLES,
+    check_guard,
+    sha256,
+    table_file,
+    write,
+)
 from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 
@@ -195,6 +205,7 @@ def _is_left_over(path: Path) -> bool:
 
 def clear(folder: Path) -> None:
     """Remove the tables and the shards, and nothing else."""
+    check_guard(folder)
     tables = [folder / table_file(name) for name in TABLES]
     of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
     for name in FOLDERS.values() if not is_remote(folder) else ():
@@ -214,6 +225,7 @@ def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
     alone : bool
         Whether no other process writes there: else nothing is removed.
     """
+    check_guard(folder)
     if not is_remote(folder):
         (folder / FOLDERS[keep]).mkdir(exist_ok=True)
     for path in folder.glob(PARTIAL) if alone else ():

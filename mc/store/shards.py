@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.store.files import FOLDERS, REJECTED, parquet, sha256, write
+from mc.store.files import FOLDERS, REJECTED, check_guard, parquet, sha256, write
 from mc.store.paths import FolderError, first_line, is_remote, of_each
 
 if TYPE_CHECKING:
@@ -280,6 +280,7 @@ def shard_paths(folder: Path) -> list[Path]:
 
 def put_aside(folder: Path, path: Path) -> Path:
     """Move a file that is no shard of this run out of the folder of the shards; return where to."""
+    check_guard(folder)
     aside = folder / REJECTED
     if is_remote(path):
         path.rename(aside / path.name)
