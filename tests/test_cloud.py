@@ -257,6 +257,55 @@ def test_of_two_that_put_their_lock_at_once_the_first_gives_way(
     assert got == expected
 
 
+# --- trouble -------------------------------------------------------------------------------------
+
+
+def make_trouble(monkeypatch: pytest.MonkeyPatch, memory: Any, n: int, error: Exception) -> None:
+    """Let the store fail the next n requests for the content of shards."""
+    cat_file = type(memory).cat_file
+    left = [error] * n
+
+    def fail(files: Any, path: str, *arguments: Any, **keywords: Any) -> bytes:
+        if "replications/" in path and left:
+            raise left.pop()
+        content: bytes = cat_file(files, path, *arguments, **keywords)
+        return content
+
+    monkeypatch.setattr(type(memory), "cat_file", fail)
+    monkeypatch.setattr("mc.store.paths.PATIENCE_SECONDS", (0.0, 0.0, 0.0))
+
+
+TROUBLES: Final = {
+    "404": FileNotFoundError("not there"),
+    "500": RuntimeError("An error occurred (InternalError) when calling GetObject"),
+}
+
+
+@pytest.mark.parametrize("code", TROUBLES)
+def test_trouble_of_the_store_that_passes_changes_nothing(
+    code: str, small: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mc.run(small, URL)
+    before = objects(memory)
+    make_trouble(monkeypatch, memory, 3, TROUBLES[code])
+    mc.run(small, URL)
+    assert objects(memory) == before
+
+
+@pytest.mark.parametrize("code", TROUBLES)
+def test_trouble_of_the_store_that_stays_stops_the_run_and_puts_nothing_aside(
+    code: str, small: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mc.run(small, URL)
+    before = objects(memory)
+    make_trouble(monkeypatch, memory, 10**6, TROUBLES[code])
+    result = CliRunner().invoke(cli.app, ["run", str(small), "--out", URL])
+    assert result.exit_code == 1
+    assert f"{URL}/replications/" in result.stderr
+    assert "the same command goes on" in result.stderr
+    assert objects(memory) == before
+
+
 # --- what is wrong -------------------------------------------------------------------------------
 
 

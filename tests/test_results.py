@@ -7,6 +7,7 @@ folder as it was.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -963,6 +964,27 @@ def test_damage_is_noticed_when_replications_are_added(
     assert_same_results(out, tmp_path / "whole")
 
 
+def test_a_shard_that_cannot_be_read_stops_the_run_and_is_not_put_aside(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(out)
+    barred = store.shard_paths(out)[0]
+    read_bytes = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path == barred:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    for ask in (lambda: run(EXPERIMENT, out, replications=50), lambda: mc.verify(out)):
+        with pytest.raises(PermissionError, match=str(barred)):
+            ask()
+    monkeypatch.undo()
+    assert snapshot(out) == before
+    run(EXPERIMENT, out, replications=50)
+
+
 @pytest.mark.parametrize("state", ["finished", "unfinished"])
 def test_a_missing_shard_is_made_anew(out: Path, finished: Path, state: str) -> None:
     if state == "unfinished":
@@ -1077,7 +1099,7 @@ def test_a_damaged_table_is_named_when_it_is_read(out: Path, table: str) -> None
     with pytest.raises(FolderError, match=rf"{table}\.parquet: damaged"):
         _ = getattr(mc.load(out), table)
     flip.unlink()
-    with pytest.raises(FolderError, match=rf"{table}\.parquet: cannot be read"):
+    with pytest.raises(FolderError, match=rf"{table}\.parquet: missing"):
         _ = getattr(mc.load(out), table)
 
 

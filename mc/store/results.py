@@ -354,13 +354,15 @@ def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> byt
     Raises
     ------
     FolderError
-        It is missing, cannot be read, or is not what was written.
+        It is missing, or is not what was written.
+    OSError
+        It cannot be read.
     """
     path = folder / table_file(name)
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}); {_MAKE_ANEW}") from error
+    except FileNotFoundError as error:
+        raise FolderError(f"{path}: missing; {_MAKE_ANEW}") from error
     if sha256(content) != manifest["tables"][name]:
         raise FolderError(f"{path}: damaged; {_MAKE_ANEW}")
     return content
