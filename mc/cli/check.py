@@ -73,7 +73,7 @@ def _facts(experiment: Experiment) -> Facts:
     at_most = "at most " if experiment.precision else ""
     seeds = experiment.seeds
     drawn = f"seed {experiment.seed}" if seeds is None else f"seeds {first_three(seeds)}"
-    claims = list(map(_claim_text, experiment.claims))
+    claims = [_claim_text(claim, experiment.source) for claim in experiment.claims]
     return Facts(
         title=experiment.title,
         data={
@@ -104,7 +104,7 @@ def _facts(experiment: Experiment) -> Facts:
                 for name in policies
             ),
             **{name: _axis_values(source, name, values) for name, values in axes.items()},
-            "design": _design_text(source["design"]),
+            "design": _design_text(source),
             "cells": product
             + (f" - {n_left_out:,} left out" if n_left_out else "")
             + f" = {n_cells:,}",
@@ -196,14 +196,15 @@ def _chain_text(layers: tuple[Layer, ...], per_second: float) -> str:
     return f"{'; '.join(texts)}; a request lives up to {life}"
 
 
-def _design_text(design: Mapping[str, Any] | None) -> str:
-    from mc.model.digits import value_text
+def _design_text(source: Mapping[str, Any]) -> str:
+    from mc.model.digits import axis_text
 
+    design = source["design"]
     if design is None:
         return ""
     ranges = (
-        f"{r['name']} {value_text(r['from'])} to {value_text(r['to'])}"
-        + (" (log)" if r["scale"] == "log" else "")
+        f"{r['name']} {axis_text(source, r['name'], r['from'])} to "
+        f"{axis_text(source, r['name'], r['to'])}" + (" (log)" if r["scale"] == "log" else "")
         for r in design["ranges"]
     )
     return f"{design['kind']}, {design['points']:,} points over {', '.join(ranges)}"
@@ -211,30 +212,38 @@ def _design_text(design: Mapping[str, Any] | None) -> str:
 
 def _stopping_rule(experiment: Experiment) -> str:
     """When a cell has enough replications; empty where their number is fixed."""
+    from mc.model import digits
+
     precision = experiment.source["precision"]
     if precision is None:
         return ""
     stages = ", ".join(f"{n:,}" for n in experiment.stages[:3])
     if len(experiment.stages) > 3:
         stages += f", ..., {experiment.stages[-1]:,}"
-    return f"{known_to(precision, ' of the mean')}; looked at after {stages} replications"
+    known = known_to(precision, digits.readers_second(experiment.source), " of the mean")
+    return f"{known}; looked at after {stages} replications"
 
 
-def _claim_text(claim: Claim) -> str:
+def _claim_text(claim: Claim, source: Mapping[str, Any]) -> str:
     """The text of a claim, and what it compares."""
-    return f"{claim.text} ({', '.join(_compared(claim))})"
+    return f"{claim.text} ({', '.join(_compared(claim, source))})"
 
 
-def _compared(claim: Claim) -> Iterator[str]:
+def _compared(claim: Claim, source: Mapping[str, Any]) -> Iterator[str]:
+    from mc.model import digits
+
+    def number(value: float) -> str:
+        return digits.number_text(value, claim.metrics, digits.readers_second(source))
+
     if claim.scenario != "default":
         yield claim.scenario
     metrics = " & ".join(claim.metrics)
     if claim.value is None:
         times = "" if claim.times == 1 else f"{claim.times:g} x "
-        within = "" if claim.margin is None else f" within {claim.margin:g}"
+        within = "" if claim.margin is None else f" within {number(claim.margin)}"
         yield f"{metrics}: " + f" {claim.relation} {times}".join(claim.labels) + within
     elif isinstance(claim.value, tuple):
         low, high = claim.value
-        yield f"{metrics}: {', '.join(claim.labels)} between {low:g} and {high:g}"
+        yield f"{metrics}: {', '.join(claim.labels)} between {number(low)} and {number(high)}"
     else:
-        yield f"{metrics}: {', '.join(claim.labels)} {claim.relation} {claim.value:g}"
+        yield f"{metrics}: {', '.join(claim.labels)} {claim.relation} {number(claim.value)}"

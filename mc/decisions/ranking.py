@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from mc.decisions.choosing import QuestionError, metric_named
 from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
 from mc.experiment.messages import quote
 from mc.model import Metric
+from mc.model.digits import rounds_per_second
 from mc.statistics.best import (
     NO,
     Constraint,
@@ -51,7 +51,8 @@ def best(
     goal : {"min", "max"}
         Which of the two.
     subject_to : sequence of str
-        Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``.
+        Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``,
+        ``"window_rate <= 300/s"``. A number without a unit is in the metric's own.
     per : sequence of str
         Coordinates, that is scenario, policy and the axes of the grid: for each of their values
         the best is sought among its own cells. With none all cells compete.
@@ -295,25 +296,22 @@ def _on_frontier(
     )
 
 
-_CONSTRAINT: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
+_CONSTRAINT: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S.*?)\s*")
 
 
 def _constraint(text: str, results: Results) -> tuple[Metric, Relation, float]:
-    """Read ``metric relation number``."""
+    """Read ``metric relation number``; the number may have a unit."""
     match = _CONSTRAINT.fullmatch(text)
+    if match is None:
+        raise QuestionError(f'a condition must be like "times_usual <= 2", got {quote(text)}')
+    metric = metric_named(match[1], results)
     try:
-        if match is None:
-            raise ValueError
-        number = float(match[3])
-        if not math.isfinite(number):
-            raise ValueError
-        return metric_named(match[1], results), cast(Relation, match[2]), number
-    except QuestionError:
-        raise
-    except ValueError:
+        number = metric.parse(match[3], rounds_per_second(results.manifest["experiment"]))
+    except ValueError as error:
         raise QuestionError(
-            f'a condition must be like "times_usual <= 2", got {quote(text)}'
+            f'a condition must be like "times_usual <= 2", got {quote(text)}: {error}'
         ) from None
+    return metric, cast(Relation, match[2]), number
 
 
 def _finite(values: Any) -> pl.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from mc.experiment.messages import hint, quote
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, metrics_of
+from mc.model.digits import axis_text
 
 
 def read(
@@ -135,7 +137,9 @@ def _check(
     if excludes is not None and axes.n_cells <= MAX_CELLS:
         cells = yield from make_cells(axes, fixed, excludes, file.generator, progress)
     yield from _check_baseline(file.baseline, cells)
-    claims = yield from read_claims(file.claim, cells)
+    axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
+    written = partial(axis_text, {"fixed": fixed, "in_units": in_units, **axes_alone})
+    claims = yield from read_claims(file.claim, cells, written)
     published = yield from read_published(file.published, cells)
     yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)

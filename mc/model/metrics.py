@@ -7,11 +7,15 @@ is an entry here and its place in the kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mc.model import units
 from mc.model.cell import MAX_LAYERS, Cell
+from mc.model.parameters import DIMENSIONS
+from mc.model.units import Dimension
 
 PerCell = Literal["window_rounds", "window_arrivals"]
 """What a counter can be divided by that is constant in a cell: the rounds of the fault window that
@@ -69,6 +73,53 @@ class Metric:
     def is_ratio(self) -> bool:
         """Whether it is computed from counters, and never stored in their place."""
         return self.counter != self.name
+
+    @property
+    def dimension(self) -> Dimension | None:
+        """What a text with a unit measures; None if a number of it is written without one."""
+        return DIMENSIONS.get(self.unit)
+
+    def parse(self, value: object, per_second: float | None) -> float:
+        """Read a number of the metric: in its own unit, or a text such as ``2 s`` or ``300/s``.
+
+        Parameters
+        ----------
+        value : object
+            A number, or a text.
+        per_second : float or None
+            Rounds in a second; None where cells differ in it.
+
+        Raises
+        ------
+        ValueError
+            It is neither; a text with a unit where `per_second` is None.
+        """
+        try:
+            number = float(value)  # type: ignore[arg-type]  # anything may be asked for
+        except (TypeError, ValueError):
+            number = self._of_text(str(value), per_second)
+        if not math.isfinite(number):
+            raise ValueError(f"a number of {self.name} must be finite, got {value!r}")
+        return number
+
+    def _of_text(self, text: str, per_second: float | None) -> float:
+        dimension = self.dimension
+        quantity = None if dimension is None else units.parse(text, dimension)
+        if quantity is None:
+            advice = units.advice(text, dimension)
+            of = f" ({self.unit})" if self.unit else ""
+            raise ValueError(
+                f"{self.name} must be a number{of}, got {text!r}"
+                + (f"; {advice}" if advice else "")
+            )
+        if per_second is None:
+            raise ValueError(
+                f"{self.name} must be a number ({self.unit}) where cells differ in the length of "
+                f"their rounds, got {text!r}"
+            )
+        if dimension == "time":
+            return units.in_rounds(quantity.value, per_second)
+        return units.whole_if_nearly(quantity.value / per_second)
 
 
 def _has_deadline(cell: Cell) -> bool:
@@ -169,7 +220,7 @@ _RATIOS: Final = (
     Metric(
         "window_rate",
         "calls/round",
-        "calls per round of the fault window",
+        "calls inside the fault window, over its length",
         counter="window_calls",
         per_cell="window_rounds",
         nullable=True,
@@ -179,7 +230,7 @@ _RATIOS: Final = (
     Metric(
         "times_usual",
         "",
-        "calls per round of the fault window, over the arrivals per round",
+        "rate of calls inside the fault window, over that of the arrivals",
         counter="window_calls",
         per_cell="window_arrivals",
         nullable=True,

@@ -122,9 +122,10 @@ class Scenario:
 
     @property
     def usual_rate(self) -> float | None:
-        """Requests per round, if all cells have the same and the strain is a rate of the window."""
+        """The usual strain, if all cells have the same and the strain is a rate of the window."""
         lines = [self.view.lines[cell] for cell in self.cells]
-        rates = {line["arrivals_per_second"] / line["rounds_per_second"] for line in lines}
+        factor = self.view.factor("window_rate")
+        rates = {factor * line["arrivals_per_second"] / line["rounds_per_second"] for line in lines}
         return (rates.pop() or None) if self.strain == "window_rate" and len(rates) == 1 else None
 
     # --- the frontier -----------------------------------------------------------------------------
