@@ -12,7 +12,7 @@ from mc.cli import options
 from mc.cli.questions import (
     Per,
     Where,
-    experiment_of,
+    manifest_of,
     metric_for_reader,
     names_in,
     print_answers,
@@ -69,7 +69,7 @@ def best(
             *(folder, metric, cast("Goal", goal), subject_to or (), names, where or (), over),
             say=write_message,
         )
-        source = experiment_of(folder)
+        source = manifest_of(folder)["experiment"]
         name = metric_for_reader(metric, source)[0]
         title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"
         if subject_to:

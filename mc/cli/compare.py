@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Where, experiment_of, metric_for_reader, print_answers
+from mc.cli.questions import Where, manifest_of, metric_for_reader, print_answers
 from mc.cli.stderr import errors_as_messages
 
 if TYPE_CHECKING:
@@ -48,21 +48,20 @@ def compare(
 
         metrics = () if metric == ["all"] else metric or HEADLINE
         differences = decisions.compare(folder, left, right, metrics, where or ())
-        print_answers(differences, form, partial(_blocks, source=experiment_of(folder)))
+        print_answers(differences, form, partial(_blocks, manifest=manifest_of(folder)))
 
 
-def _blocks(differences: pl.DataFrame, source: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from mc import statistics
     from mc.cli.terminal_tables import table_of
-    from mc.model.digits import MISSING, format_estimate, half_width, readers_second
+    from mc.model.digits import MISSING, format_estimate, half_width
+    from mc.store import for_reader
 
     yield "Mean of left - right over the same replications, with the half-width of its"
     yield "95 % interval (each alone), and in how many % of them left is <, =, > right."
-    told = statistics.for_reader(
-        differences, statistics.COMPARISONS_COLUMNS, readers_second(source)
-    )
+    told = for_reader(differences, "comparisons", manifest)
+    source = manifest["experiment"]
     for _, lines in told.group_by("left", "right", maintain_order=True):
         yield Text(f"\n{lines[0, 'left_name']}  -  {lines[0, 'right_name']}", "bold")
         table = table_of("metric", "difference", "±", "change in %", "<", "=", ">", "n")

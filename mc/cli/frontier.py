@@ -12,7 +12,7 @@ from mc.cli import options
 from mc.cli.questions import (
     Per,
     Where,
-    experiment_of,
+    manifest_of,
     metric_for_reader,
     names_in,
     print_answers,
@@ -44,7 +44,7 @@ def frontier(
         cells = decisions.frontier(
             folder, one, other, per=names, where=where or (), say=write_message
         )
-        source = experiment_of(folder)
+        source = manifest_of(folder)["experiment"]
         print_answers(cells, form, partial(_blocks, metrics=(one, other), per=names, source=source))
 
 

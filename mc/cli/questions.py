@@ -38,12 +38,11 @@ def names_in(per: Per) -> tuple[str, ...]:
     return () if per == ["all"] else tuple(dict.fromkeys(per))
 
 
-def experiment_of(folder: str) -> dict[str, Any]:
-    """Return the experiment of a results folder, see `Experiment.source`."""
+def manifest_of(folder: str) -> dict[str, Any]:
+    """Return the manifest of a results folder."""
     from mc import store
 
-    source: dict[str, Any] = store.load(folder).manifest["experiment"]
-    return source
+    return store.load(folder).manifest
 
 
 def metric_for_reader(name: str, source: Mapping[str, Any]) -> tuple[str, float]:

@@ -48,15 +48,14 @@ class ScenarioTable(NamedTuple):
     @property
     def heads(self) -> list[str]:
         """Heads of the columns, of two lines or less, and the line for units."""
-        from mc.model import METRICS, units
+        from mc.model import METRICS
 
         of_metrics = [METRICS[metric] for metric in self.metrics]
         if not self.has_units:
             return [one.heading for one in of_metrics]
-        return [
-            f"{one.heading}\n{units.for_reader(one.unit, self.per_second)[0] * bool(one.dimension)}"
-            for one in of_metrics
-        ]
+        # short, as so many columns must fit a line
+        below = {"time": "s", "rate": "/s"}
+        return [f"{one.heading}\n{below.get(one.dimension or '', '')}" for one in of_metrics]
 
     def decimals(self, metric: str) -> int:
         """Digits after the point of a value in a single replication."""
@@ -130,12 +129,12 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
     """Yield one or two tables for each scenario: of every cell, or of about `MAX_CELLS`."""
     import polars as pl
 
-    from mc import statistics
     from mc.model import HEADLINE, RECOVERY
+    from mc.store import for_reader
 
     n_counts = results.cells["replications"].n_unique()
     per_second = readers_second(results)
-    summary = statistics.for_reader(results.summary, statistics.SUMMARY_COLUMNS, per_second)
+    summary = for_reader(results.summary, "summary", results.manifest)
     shown = results.cells if every else _first_cells(results.cells)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         counts = cells["replications"].unique().sort().to_list()
@@ -234,14 +233,12 @@ class ClaimTexts(NamedTuple):
 
 def claim_texts(results: Results) -> Iterator[ClaimTexts]:
     """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
-    from mc import statistics
     from mc.model import METRICS, units
     from mc.model.digits import MISSING, format_estimate, half_width
+    from mc.store import for_reader
 
     per_second = readers_second(results)
-    claims = statistics.for_reader(
-        results.claims, statistics.CLAIMS_COLUMNS, per_second, "link_metric"
-    )
+    claims = for_reader(results.claims, "claims", results.manifest, "link_metric")
     for claim in claims.iter_rows(named=True):
         own = METRICS[claim["link_metric"]].unit if claim["link_metric"] else ""
         unit = units.for_reader(own, per_second)[0]

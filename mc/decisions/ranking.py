@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -306,12 +307,22 @@ def _constraint(text: str, results: Results) -> tuple[Metric, Relation, float]:
         raise QuestionError(f'a condition must be like "times_usual <= 2", got {quote(text)}')
     metric = metric_named(match[1], results)
     try:
-        number = metric.parse(match[3], rounds_per_second(results.manifest["experiment"]))
+        number = _number(match[3], metric, rounds_per_second(results.manifest["experiment"]))
     except ValueError as error:
         raise QuestionError(
             f'a condition must be like "times_usual <= 2", got {quote(text)}: {error}'
         ) from None
     return metric, cast(Relation, match[2]), number
+
+
+def _number(text: str, metric: Metric, per_second: float | None) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return metric.number_of(text, per_second)
+    if not math.isfinite(number):
+        raise ValueError("the number must be finite")
+    return number
 
 
 def _finite(values: Any) -> pl.Series:

@@ -86,7 +86,7 @@ def _read_numbers_of_metrics(data: Mapping[str, Any], per_second: float | None) 
         named = table.get("metric")
         names = named if isinstance(named, list) else [named]
         metrics = [METRICS[name] for name in names if isinstance(name, str) and name in METRICS]
-        for key in (key for key in keys if metrics and _has_text(table.get(key))):
+        for key in (key for key in keys if metrics and _has_number_with_unit(table.get(key))):
             value = table[key]
             try:
                 if len({metric.unit for metric in metrics}) > 1:
@@ -94,7 +94,10 @@ def _read_numbers_of_metrics(data: Mapping[str, Any], per_second: float | None) 
                         f"must be a number for metrics of several units, got {value!r}"
                     )
                 entries = value if isinstance(value, list) else [value]
-                numbers = [metrics[0].parse(entry, per_second) for entry in entries]
+                numbers = [
+                    metrics[0].number_of(entry, per_second) if isinstance(entry, str) else entry
+                    for entry in entries
+                ]
                 table[key] = numbers if isinstance(value, list) else numbers[0]
             except ValueError as error:
                 yield f"{label}: {key}: {error}"
@@ -140,6 +143,13 @@ def _has_text(value: object) -> bool:
     if isinstance(value, list):
         return any(map(_has_text, value))
     return isinstance(value, str) and value != "none"
+
+
+def _has_number_with_unit(value: object) -> bool:
+    """Whether a value, or one of a list, seems to be one; other texts are refused later."""
+    if isinstance(value, list):
+        return any(map(_has_number_with_unit, value))
+    return isinstance(value, str) and units.begins_with_a_number(value)
 
 
 def _number(name: str, value: Any, per_second: float) -> Any:

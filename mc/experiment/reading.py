@@ -137,8 +137,9 @@ def _check(
     if excludes is not None and axes.n_cells <= MAX_CELLS:
         cells = yield from make_cells(axes, fixed, excludes, file.generator, progress)
     yield from _check_baseline(file.baseline, cells)
+    sound = {name: value for name, value in fixed.items() if value is not FAULTY}
     axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
-    written = partial(axis_text, {"fixed": fixed, "in_units": in_units, **axes_alone})
+    written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
     claims = yield from read_claims(file.claim, cells, written)
     published = yield from read_published(file.published, cells)
     yield from _check_metrics(file.precision, cells, claims, published)

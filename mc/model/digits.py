@@ -146,6 +146,10 @@ def number_text(number: float, metrics: Sequence[str], per_second: float | None)
         If they have different units, the number is written as it is.
     per_second : float or None
         Rounds in a second; None where a reader is given rounds.
+
+    Returns
+    -------
+    str
     """
     own = {METRICS[name].unit for name in metrics}
     unit, factor = units.for_reader(own.pop() if len(own) == 1 else "", per_second)
@@ -168,8 +172,9 @@ def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
     -------
     str
     """
-    per_second = rounds_per_second(source)
-    if per_second is None or value == "none" or name not in source.get("in_units", ()):
+    is_in_units = name in source.get("in_units", ()) and value != "none"
+    per_second = rounds_per_second(source) if is_in_units else None
+    if per_second is None:
         return value if isinstance(value, str) else value_text(value)
     parameter = PARAMETERS[name]
     return units.text_of(

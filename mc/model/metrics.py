@@ -7,7 +7,6 @@ is an entry here and its place in the kernel.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -79,39 +78,32 @@ class Metric:
         """What a text with a unit measures; None if a number of it is written without one."""
         return DIMENSIONS.get(self.unit)
 
-    def parse(self, value: object, per_second: float | None) -> float:
-        """Read a number of the metric: in its own unit, or a text such as ``2 s`` or ``300/s``.
+    def number_of(self, text: str, per_second: float | None) -> float:
+        """Read a text with a unit, such as ``2 s`` or ``300/s``, as a number in the metric's own.
 
         Parameters
         ----------
-        value : object
-            A number, or a text.
+        text : str
+            What the user wrote.
         per_second : float or None
             Rounds in a second; None where cells differ in it.
+
+        Returns
+        -------
+        float
 
         Raises
         ------
         ValueError
-            It is neither; a text with a unit where `per_second` is None.
+            It is no such text, or `per_second` is None.
         """
-        try:
-            number = float(value)  # type: ignore[arg-type]  # anything may be asked for
-        except (TypeError, ValueError):
-            number = self._of_text(str(value), per_second)
-        if not math.isfinite(number):
-            raise ValueError(f"a number of {self.name} must be finite, got {value!r}")
-        return number
-
-    def _of_text(self, text: str, per_second: float | None) -> float:
         dimension = self.dimension
         quantity = None if dimension is None else units.parse(text, dimension)
         if quantity is None:
-            advice = units.advice(text, dimension)
             of = f" ({self.unit})" if self.unit else ""
-            raise ValueError(
-                f"{self.name} must be a number{of}, got {text!r}"
-                + (f"; {advice}" if advice else "")
-            )
+            advice = units.advice(text, dimension)
+            cure = f"; {advice}" if advice else ""
+            raise ValueError(f"{self.name} must be a number{of}, got {text!r}{cure}")
         if per_second is None:
             raise ValueError(
                 f"{self.name} must be a number ({self.unit}) where cells differ in the length of "

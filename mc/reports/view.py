@@ -21,14 +21,8 @@ from mc.reports.notation import (
     with_error,
 )
 from mc.reports.scenario import Scenario
-from mc.statistics import (
-    CLAIMS_COLUMNS,
-    COMPARISONS_COLUMNS,
-    SUMMARY_COLUMNS,
-    for_reader,
-    half_width,
-)
-from mc.store import Results
+from mc.statistics import half_width
+from mc.store import Results, for_reader
 
 
 @dataclass(frozen=True)
@@ -141,12 +135,12 @@ class View:
     @cached_property
     def summary(self) -> pl.DataFrame:
         """The table of the results."""
-        return for_reader(self.results.summary, SUMMARY_COLUMNS, self.per_second)
+        return for_reader(self.results.summary, "summary", self.results.manifest)
 
     @cached_property
     def comparisons(self) -> pl.DataFrame:
         """The table of the results."""
-        return for_reader(self.results.comparisons, COMPARISONS_COLUMNS, self.per_second)
+        return for_reader(self.results.comparisons, "comparisons", self.results.manifest)
 
     @cached_property
     def estimates(self) -> dict[tuple[int, str], dict[str, Any]]:
@@ -182,7 +176,7 @@ class View:
         mean itself, and its distance from the number.
         """
         claims = []
-        told = for_reader(self.results.claims, CLAIMS_COLUMNS, self.per_second, "link_metric")
+        told = for_reader(self.results.claims, "claims", self.results.manifest, "link_metric")
         for line in told.iter_rows(named=True):
             is_against_number = self.source["claim"][line["claim"]].get("value") is not None
             of_metric = line["link_metric"]

@@ -38,7 +38,6 @@ from mc.statistics.comparisons import (
     compare,
 )
 from mc.statistics.counts import Histogram, Moments, histogram, moments
-from mc.statistics.estimates import for_reader
 from mc.statistics.intervals import LEVEL
 from mc.statistics.rows import Stack, stacks, with_ratios
 from mc.statistics.summary import (
@@ -70,7 +69,6 @@ __all__ = [
     "Stack",
     "compare",
     "count_claims",
-    "for_reader",
     "format_estimate",
     "half_width",
     "histogram",

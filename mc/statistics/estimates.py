@@ -10,10 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.model import METRICS, Column, units
+from mc.model import Column
 from mc.statistics import intervals
 
-OF_METRIC: Final = "of the metric"
 OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITHER} hold or fail"
 
 
@@ -48,37 +47,6 @@ def mean_columns(
     half_width = np.where(has_interval, intervals.t_half_width(n, mcse), math.nan)
     ends = {"ci_low": mean - half_width, "ci_high": mean + half_width}
     return {"n": n, "mean": mean, "sd": sd, "mcse": mcse} | ends
-
-
-def for_reader(
-    table: pl.DataFrame,
-    columns: Mapping[str, Column],
-    per_second: float | None,
-    metric: str = "metric",
-) -> pl.DataFrame:
-    """Give a table of estimates with times in seconds and rates per second.
-
-    Parameters
-    ----------
-    table : polars.DataFrame
-        A line for each metric of something.
-    columns : mapping of str to Column
-        Its columns: those in the unit of the metric change.
-    per_second : float or None
-        Rounds in a second; with None nothing changes.
-    metric : str
-        The column that names the metric.
-
-    Returns
-    -------
-    polars.DataFrame
-    """
-    if per_second is None:
-        return table
-    factors = {name: units.for_reader(one.unit, per_second)[1] for name, one in METRICS.items()}
-    factor = pl.col(metric).replace_strict(factors, default=1.0, return_dtype=pl.Float64)
-    changed = [name for name, column in columns.items() if column.unit == OF_METRIC]
-    return table.with_columns(pl.col(changed) * factor)
 
 
 def as_frame(
