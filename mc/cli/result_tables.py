@@ -28,7 +28,7 @@ class ScenarioTable(NamedTuple):
     title : str
     cells : Estimates
         In the units of a reader.
-    metrics : list of str
+    metrics : sequence of str
     per_second : float or None
         Rounds in a second; None where a reader is given rounds.
     """
@@ -37,6 +37,11 @@ class ScenarioTable(NamedTuple):
     cells: Estimates
     metrics: list[str]
     per_second: float | None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first table of its scenario."""
+        return "calls" in self.metrics
 
     @property
     def has_units(self) -> bool:
@@ -156,6 +161,20 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
         if not is_single(results):
             title = f"{scenario}: waits and recovery"
             yield ScenarioTable(title, named, _defined(named, RECOVERY), per_second)
+
+
+def layer_lines(results: Results, table: ScenarioTable) -> Iterator[tuple[str, str]]:
+    """Yield each cell that retries in several layers: its name, and the calls of each layer."""
+    from mc.model import calls_per_request
+    from mc.model.digits import layer_names
+
+    for name, cell in table.cells.items():
+        means = {key: line["mean"] for key, line in cell.items() if isinstance(line, dict)}
+        of_layers = calls_per_request(means)
+        if of_layers and cell["max_attempts"] > 1:
+            names = layer_names(results.manifest["experiment"], len(of_layers))
+            texts = (f"{layer} {n:.2f}" for layer, n in zip(names, of_layers, strict=True))
+            yield name, ", ".join(texts)
 
 
 def _first_cells(cells: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from mc.cli.result_tables import (
     ScenarioTable,
     claim_texts,
     introduction,
+    layer_lines,
     n_cells_left_out,
     reproduced,
     scenario_tables,
@@ -129,6 +130,10 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
         yield from markdown_table(
             ["policy", "max attempts", *heads], _markdown_rows(table), n_texts=1
         )
+        layers = list(layer_lines(results, table)) if table.is_first else []
+        if layers:
+            yield from ("", "Calls per request, by layer:", "")
+            yield from (f"- {escaped(f'{name}: {text}')}" for name, text in layers)
     n_more = n_cells_left_out(results)
     if n_more and not every:
         yield from ("", f"{n_more} more cells are in summary.parquet.")

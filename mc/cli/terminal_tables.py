@@ -17,6 +17,7 @@ from mc.cli.result_tables import (
     claim_texts,
     introduction,
     is_single,
+    layer_lines,
     n_cells_left_out,
     reproduced,
     scenario_tables,
@@ -45,6 +46,8 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
             if _lacks_an_interval(table):
                 note = "No ±: 0 too often, or too skewed, for so few replications (see note)."
                 yield Text(note, "dim")
+        if table.is_first:
+            yield from _layer_lines(results, table)
     n_more = n_cells_left_out(results)
     if n_more and not every:
         command = f"retrystorm show {results.folder} --all"
@@ -150,6 +153,14 @@ def _mean_lines(shown: ScenarioTable, adjusted: bool) -> Iterator[Text]:
         yield Text(title, "bold")
         for label, entries in lines.items():
             yield line(label, entries, "" if label == "mean" else "dim")
+
+
+def _layer_lines(results: Results, table: ScenarioTable) -> Iterator[Text]:
+    lines = list(layer_lines(results, table))
+    if lines:
+        yield Text("Calls per request, by layer", "bold")
+    for name, text in lines:
+        yield Text(f"  {name}: {text}")
 
 
 def _labelled(estimates: Sequence[Mapping[str, Any]], adjusted: bool) -> dict[str, list[str]]:

@@ -46,6 +46,7 @@ class File(Table):
     keep: Keep = key('"rows" or "histograms"', "rows")
     lesson_shares: bool = key("true or false", default=False)
     precision: PrecisionTable | None = key("a table: [precision]", None)
+    layer_names: list[Printable] | None = key("a list of texts, one for each layer", None)
     baseline: str | None = key("the name of a policy", None)
     scenario: list[Named] = _tables("scenario")
     policy: list[Named] = _tables("policy")

@@ -15,7 +15,7 @@ from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
 from mc.experiment.file import DEFAULT_SEED, File
 from mc.experiment.keys import Parameters, as_list
-from mc.experiment.messages import hint, quote
+from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, metrics_of
@@ -137,6 +137,7 @@ def _check(
     if excludes is not None and axes.n_cells <= MAX_CELLS:
         cells = yield from make_cells(axes, fixed, excludes, file.generator, progress)
     yield from _check_baseline(file.baseline, cells)
+    yield from _check_layer_names(file.layer_names, cells)
     sound = {name: value for name, value in fixed.items() if value is not FAULTY}
     axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
     written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
@@ -179,6 +180,14 @@ def _check_baseline(baseline: str | None, cells: Cells) -> Checked[None]:
         if all(isinstance(number, str) for number in numbers):
             cure = "name a policy that remains: baseline = ..."
             yield f"baseline {quote(name)} is left out everywhere: {cure}"
+
+
+def _check_layer_names(names: list[str] | None, cells: Cells) -> Checked[None]:
+    """Check that there are as many names as some cell has layers."""
+    lengths = sorted({len(point.parameters.tries) for point in cells.points})
+    if names not in (None, FAULTY) and lengths and len(names or ()) not in lengths:
+        n = " or ".join(map(str, lengths))
+        yield f"layer_names must have a name for each layer of tries ({n}), got {show(names)}"
 
 
 def _check_metrics(
@@ -224,6 +233,8 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         "claim": data.get("claim", []),
         "published": data.get("published", []),
     }
+    if file.layer_names:
+        source["layer_names"] = file.layer_names
     if parts.in_units:
         source["in_units"] = parts.in_units
     return Experiment(

@@ -156,6 +156,12 @@ def number_text(number: float, metrics: Sequence[str], per_second: float | None)
     return f"{number * factor:g} {unit}" if factor != 1 else f"{number:g}"
 
 
+def layer_names(source: Mapping[str, Any], n: int) -> list[str]:
+    """Name n layers, the outermost first: as the experiment does, or by their number from 1."""
+    names: list[str] = source.get("layer_names", [])
+    return names if len(names) == n else [f"layer {i}" for i in range(1, n + 1)]
+
+
 def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
     """Write a value of an axis as the experiment gives it: with a unit, or as a number.
 

@@ -7,7 +7,7 @@ is an entry here and its place in the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -260,6 +260,25 @@ HEADLINE: Final = (
 
 RECOVERY: Final = ("wait_mean", "wait_max", "late", "second_peak", "drain")
 """Columns of the second table: how long the callers wait, and what follows the fault."""
+
+
+def calls_per_request(means: Mapping[str, float | None]) -> list[float]:
+    """How many calls each layer of a cell makes for a request, the outermost first.
+
+    Parameters
+    ----------
+    means : mapping of str to float or None
+        Of the metrics of the cell.
+
+    Returns
+    -------
+    list of float
+        Means of calls over the mean of requests; empty where a single layer decides.
+    """
+    of_outer = [means.get(f"calls_{layer}") for layer in range(1, MAX_LAYERS)]
+    known = [mean for mean in of_outer if mean is not None]
+    requests, calls = means["requests"], means["calls"]
+    return [mean / requests for mean in (*known, calls or 0.0)] if known and requests else []
 
 
 def metrics_of(cells: Iterable[Cell]) -> dict[str, Metric]:

@@ -107,6 +107,20 @@ def means(view: View) -> Table:
     return Table(lines, len(view.lines))
 
 
+def layers(view: View) -> Table:
+    """The calls of each layer of each cell in which several retry."""
+    n = len(view.layer_names)
+    lines = [
+        (
+            *_cell(view, cell),
+            *(Field(f"{calls:.2f}", calls) for calls in of_layers),
+            *[Field("")] * (n - len(of_layers)),
+        )
+        for cell, of_layers in list(view.calls_by_layer.items())[:MOST_LINES]
+    ]
+    return Table(lines, len(view.calls_by_layer))
+
+
 def frontier_metrics(scenario: Scenario) -> list[str]:
     """The metrics in the table of a frontier."""
     strain = scenario.strain

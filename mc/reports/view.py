@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from mc.decisions import cell_name
-from mc.model import METRICS, units
-from mc.model.digits import axis_text, readers_second
+from mc.model import METRICS, calls_per_request, units
+from mc.model.digits import axis_text, layer_names, readers_second
 from mc.reports.notation import (
     NAMES,
     in_a_sentence,
@@ -144,8 +144,10 @@ class View:
 
     @cached_property
     def estimates(self) -> dict[tuple[int, str], dict[str, Any]]:
-        """The lines of the summary about the metrics that are shown, by cell and metric."""
-        shown = self.summary.filter(pl.col("metric").is_in(list(NAMES)))
+        """The lines of the summary about metrics that are shown, by cell and metric."""
+        of_layers = [name for name in METRICS if name.startswith("calls_")]
+        wanted = [*NAMES, "requests", *of_layers]
+        shown = self.summary.filter(pl.col("metric").is_in(wanted))
         return {(line["cell"], line["metric"]): line for line in shown.iter_rows(named=True)}
 
     def mean(self, cell: int, metric: str) -> float | None:
@@ -156,6 +158,21 @@ class View:
     def half_width(self, cell: int, metric: str) -> float | None:
         """Half the length of the mean's interval; None where there is none."""
         return half_width(self.estimates[cell, metric])
+
+    @cached_property
+    def calls_by_layer(self) -> dict[int, list[float]]:
+        """Calls per request of each layer, for the cells in which several layers retry."""
+        means: dict[int, dict[str, float | None]] = {}
+        for (cell, metric), line in self.estimates.items():
+            means.setdefault(cell, {})[metric] = line["mean"]
+        found = {cell: calls_per_request(of_cell) for cell, of_cell in means.items()}
+        return {c: f for c, f in found.items() if f and self.lines[c]["max_attempts"] > 1}
+
+    @property
+    def layer_names(self) -> list[str]:
+        """Of the cell with most of them."""
+        n = max(map(len, self.calls_by_layer.values()), default=0)
+        return layer_names(self.source, n)
 
     def written(self, cell: int, metric: str) -> str:
         """A mean with its error and unit."""
