@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MOST_SCENARIOS: Final = 4
-MOST_CELLS: Final = 6
+MOST_CELLS: Final = 7
 """Scenarios that are drawn, and cells of each that are drawn one by one; of a sweep a choice."""
 
 _MOST_MARKED: Final = 8
