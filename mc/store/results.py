@@ -13,7 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import Column, Metric, metrics_of
+from mc.model import METRICS, Column, Metric, metrics_of, units
+from mc.model.columns import OF_METRIC
+from mc.model.digits import readers_second
 from mc.store.files import (
     FOLDERS,
     LOCK,
@@ -412,6 +414,38 @@ def scan(paths: Iterable[Path], counters: Sequence[str] = ()) -> pl.LazyFrame:
         missing_columns="insert",
         extra_columns="ignore",
     )
+
+
+def for_reader(
+    table: pl.DataFrame, name: str, manifest: Mapping[str, Any], metric: str = "metric"
+) -> pl.DataFrame:
+    """Give a table of estimates with times in seconds and rates per second.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+        With columns like one of `TABLES`.
+    name : str
+        Which.
+    manifest : mapping
+        Of the folder. Where a reader is given rounds (see `readers_second`) nothing changes.
+    metric : str
+        The column that names the metric of a line.
+
+    Returns
+    -------
+    polars.DataFrame
+    """
+    import polars as pl
+
+    per_second = readers_second(manifest["experiment"])
+    if per_second is None:
+        return table
+    columns = manifest["columns"][name]
+    of_metric = [one for one in table.columns if columns.get(one, {}).get("unit") == OF_METRIC]
+    factors = {one: units.for_reader(METRICS[one].unit, per_second)[1] for one in METRICS}
+    factor = pl.col(metric).replace_strict(factors, default=1.0, return_dtype=pl.Float64)
+    return table.with_columns(pl.col(of_metric) * factor)
 
 
 def load(folder: str | Path) -> Results:
