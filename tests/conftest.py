@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -26,6 +27,19 @@ for variable in ("FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TTY_COMPATIBLE",
 
 # a report after every run would take longer than all tests; its own tests ask for it
 os.environ["RETRYSTORM_NO_REPORT"] = "1"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process of `-n auto` neighbouring tests: what a file needs is made once, or twice.
+
+    By default the tests of a file are dealt out like cards.
+    """
+    if config.getvalue("dist") != "load":
+        return None  # another order was asked for
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,6 +43,7 @@ WORD: Final = 2**32
 ARRIVALS, SERVICE, JITTER, CLIENT, THROTTLE = 1, 2, 3, 4, 5
 
 
+@lru_cache(maxsize=2**17)  # calls that follow each other share blocks, and so do cells
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
     """Return the four words of one block of Philox4x32-10.
 

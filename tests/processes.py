@@ -12,10 +12,19 @@ from typing import Final
 
 from mc import store
 
-# a parent that ignores Ctrl-C hands that down: switch it on again before the program looks
+# A parent that ignores Ctrl-C hands that down: switch it on again before the program looks.
+# A run waits before and after each file gets its name, and so takes long enough to be watched and
+# stopped, however fast it works.
 COMMAND: Final = """
-import signal
+import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
+replace = os.replace
+def slowly(source, target):
+    seconds = 0.01 if "replications" in str(target) else 0.1
+    time.sleep(seconds)
+    replace(source, target)
+    time.sleep(seconds)
+os.replace = slowly
 from mc.cli import main
 main()
 """

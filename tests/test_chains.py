@@ -15,16 +15,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 import pytest
-from folders import run
+from folders import run, write
 from numpy.typing import NDArray
 from oracle_draws import philox_world
 from oracle_world import Draws, Replication, World, chain, services
 from polars.testing import assert_frame_equal
+from reported import Page
+from typer.testing import CliRunner
 from worlds import cell_of, differences, random_worlds
 
 import mc
 from mc import kernel
-from mc.experiment import cells_of
+from mc.cli import app
+from mc.experiment import ExperimentError, cells_of, read
 from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, LAYER_BUDGETS, POLLY
 from mc.model import Cell, chain_kind, schedule, tables
 from mc.runner import Block, simulate_block
@@ -372,7 +375,7 @@ def test_a_budget_of_each_layer_holds_in_each_layer() -> None:
 
 
 def test_the_longest_wait_is_that_of_a_request_that_always_fails() -> None:
-    for world in random_worlds(55, 400):
+    for world in random_worlds(55, 200):
         fixed = replace(world, rounds=5000, jitter="none", capacity=0, fault_rounds=0, budget=None)
         cell = cell_of(fixed)
         if cell.longest_wait >= 5000 or isinstance(fixed.deadline, tuple):
@@ -524,3 +527,60 @@ def test_a_block_has_room_for_the_calls_of_its_layers_whoever_makes_it() -> None
     assert counters.shape == (3, 2, kernel.N_COUNTERS + 2)
     assert (counters[:, 1, kernel.N_COUNTERS :] == kernel.UNDEFINED).all()
     assert (counters[:, 0, kernel.N_COUNTERS :] > 0).all()
+
+
+# Calls of each layer ------------------------------------------------------------------------------
+
+NAMED: Final = """
+title = "layers"
+replications = 40
+layer_names = ["gateway", "endpoint", "store"]
+[fixed]
+rounds = 300
+fault_start = 50
+fault_rounds = 40
+[[policy]]
+name = "three"
+tries = [2, 3, 2]
+[[policy]]
+name = "two"
+tries = [2, 2]
+[[policy]]
+name = "none"
+tries = [1, 1]
+[[policy]]
+name = "flat"
+tries = [2, 2]
+chain = "flattened"
+"""
+
+
+def test_terminal_and_page_say_how_many_calls_each_layer_makes(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(NAMED, folder)
+    mc.report(folder)
+    rows = mc.load(folder).replications
+    totals = rows.filter(cell=0).select(pl.col("requests", "calls_1", "calls_2", "calls").sum())
+    requests, *calls = totals.row(0)
+    expected = [f"{n / requests:.2f}" for n in calls]
+    assert expected == sorted(expected)
+    text = ", ".join(map(" ".join, zip(["gateway", "endpoint", "store"], expected, strict=True)))
+    shown = CliRunner().invoke(app, ["show", str(folder)]).stdout
+    lines = shown[shown.index("Calls per request, by layer") :].splitlines()
+    assert lines[1] == f"  three: {text}"
+    assert lines[2].startswith("  two: layer 1 ")
+    assert lines[3] == ""  # where there is one layer, or no retry, there is nothing to say
+    page = Page((folder / "report.html").read_text("utf-8")).read
+    assert f"gateway endpoint store three {' '.join(expected)} two" in page
+
+
+def test_layers_have_a_name_each(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        NAMED.replace('"endpoint", ', "")
+        .replace('"two"\ntries = [2, 2]', '"two"\ntries = [3]')
+        .replace("[1, 1]", "[1]")
+        .replace("tries = [2, 2]", "tries = [4]"),
+    )
+    with pytest.raises(ExperimentError, match=r"a name for each layer of tries \(1 or 3\)"):
+        read(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,8 +49,9 @@ PRECISE: Final = (
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An empty store in memory, and no wait for others that might take its lock."""
-    monkeypatch.setattr("mc.store.lock._WRITE_SECONDS", 0.0)
+    """An empty store in memory, and little patience with others that may have its lock."""
+    monkeypatch.setattr("mc.store.lock.BEAT_SECONDS", 0.05)
+    monkeypatch.setattr("mc.store.lock.SILENT_SECONDS", 0.3)
     files = fsspec.filesystem("memory")
     files.store.clear()
     files.pseudo_dirs[:] = [""]
@@ -198,33 +201,40 @@ def test_status_verify_plan_and_scan_take_a_url(small: Path) -> None:
 def test_a_second_run_is_told_who_is_at_work(small: Path, memory: Any) -> None:
     folder = store.path_of(URL)
     with store.held(folder, lambda message: None):
-        expected = objects(memory)
+        expected = objects(memory).keys()
         with pytest.raises(FolderError, match=f"{URL}: in use by process"):
             mc.run(small, URL)
-        got = objects(memory)
-        assert got == expected
+        assert objects(memory).keys() == expected
         holder = mc.store.lock.holder(folder)
         assert holder is not None
-        assert holder.alive
+        assert (holder.pid, holder.alive) == (os.getpid(), None)
     assert not memory.store
 
 
-def test_the_lock_of_a_process_that_is_gone_is_taken_over(small: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import json, os, platform\n"
-            "print(json.dumps({'pid': os.getpid(), 'host': platform.node(), 'started': '2026',"
-            " 'process_start': '1'}))",
-        ],
-        capture_output=True,
-        check=True,
-    )
-    (store.path_of(URL) / ".lock").write_bytes(done.stdout)
+RECORD: Final = {
+    **{"pid": 1, "host": "elsewhere", "machine": "another", "started": "2026"},
+    **{"token": "its own", "beat": "00000007"},
+}
+
+
+def test_a_lock_without_a_sign_of_life_is_taken_over(small: Path) -> None:
+    (store.path_of(URL) / ".lock").write_bytes(json.dumps(RECORD).encode())
     told: list[str] = []
     assert mc.run(small, URL, say=told.append).complete
-    assert "which was at work here, is gone" in told[0]
+    assert told[0] == f"{URL}: waiting 0 s for a sign of life of process 1 on elsewhere"
+    assert told[1] == f"{URL}: process 1 on elsewhere, which was at work here, is gone"
+
+
+def test_a_run_that_has_lost_its_folder_writes_nothing_more(small: Path, memory: Any) -> None:
+    folder = store.path_of(URL)
+
+    def lose(done: int, total: int) -> None:
+        (folder / ".lock").write_bytes(json.dumps(RECORD).encode())
+
+    with pytest.raises(FolderError, match="process 1 on elsewhere has taken it over"):
+        mc.run(small, URL, progress=lose)
+    assert json.loads((folder / ".lock").read_bytes()) == RECORD
+    assert not (folder / "summary.parquet").exists()
 
 
 def test_of_two_that_put_their_lock_at_once_the_first_gives_way(
@@ -232,7 +242,7 @@ def test_of_two_that_put_their_lock_at_once_the_first_gives_way(
 ) -> None:
     """In a store that cannot put an object only if it is not there."""
     plain = type(memory).pipe_file
-    other = b'{"pid": 1, "host": "elsewhere", "started": "2026", "process_start": null}'
+    other = json.dumps(RECORD).encode()
 
     def pipe_file(self: Any, path: str, value: bytes, mode: str = "overwrite") -> None:
         if mode == "create":
@@ -245,6 +255,55 @@ def test_of_two_that_put_their_lock_at_once_the_first_gives_way(
     got = {name: item.getvalue() for name, item in memory.store.items()}
     expected = {"/bucket/sweep/.lock": other}
     assert got == expected
+
+
+# --- trouble -------------------------------------------------------------------------------------
+
+
+def make_trouble(monkeypatch: pytest.MonkeyPatch, memory: Any, n: int, error: Exception) -> None:
+    """Let the store fail the next n requests for the content of shards."""
+    cat_file = type(memory).cat_file
+    left = [error] * n
+
+    def fail(files: Any, path: str, *arguments: Any, **keywords: Any) -> bytes:
+        if "replications/" in path and left:
+            raise left.pop()
+        content: bytes = cat_file(files, path, *arguments, **keywords)
+        return content
+
+    monkeypatch.setattr(type(memory), "cat_file", fail)
+    monkeypatch.setattr("mc.store.paths.PATIENCE_SECONDS", (0.0, 0.0, 0.0))
+
+
+TROUBLES: Final = {
+    "404": FileNotFoundError("not there"),
+    "500": RuntimeError("An error occurred (InternalError) when calling GetObject"),
+}
+
+
+@pytest.mark.parametrize("code", TROUBLES)
+def test_trouble_of_the_store_that_passes_changes_nothing(
+    code: str, small: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mc.run(small, URL)
+    before = objects(memory)
+    make_trouble(monkeypatch, memory, 3, TROUBLES[code])
+    mc.run(small, URL)
+    assert objects(memory) == before
+
+
+@pytest.mark.parametrize("code", TROUBLES)
+def test_trouble_of_the_store_that_stays_stops_the_run_and_puts_nothing_aside(
+    code: str, small: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mc.run(small, URL)
+    before = objects(memory)
+    make_trouble(monkeypatch, memory, 10**6, TROUBLES[code])
+    result = CliRunner().invoke(cli.app, ["run", str(small), "--out", URL])
+    assert result.exit_code == 1
+    assert f"{URL}/replications/" in result.stderr
+    assert "the same command goes on" in result.stderr
+    assert objects(memory) == before
 
 
 # --- what is wrong -------------------------------------------------------------------------------

@@ -139,6 +139,30 @@ def test_markdown_shows_the_means_of_the_terminal(results: Path) -> None:
     assert claim[1:3] == ["open", "100.0"]
 
 
+FORMULAS: Final = ("=1+1", "+1", "-2+3", "@SUM(A1)")
+"""Which spreadsheets run; tabs and returns have no place in a name."""
+
+
+def test_names_are_neither_formulas_in_csv_nor_markup_in_markdown(tmp_path: Path) -> None:
+    policies = "".join(f'[[policy]]\nname = "{name}"\n' for name in FORMULAS)
+    text = 'title = "=2"\nreplications = 2\n' + policies
+    text += '[[scenario]]\nname = "<script>x</script>&amp;"\n'
+    (tmp_path / "hostile.toml").write_text(text, "utf-8")
+    folder = mc.run(tmp_path / "hostile.toml", tmp_path / "results").folder
+    commands = (
+        ("show", str(folder)),
+        ("show", str(folder), "--table", "cells"),
+        ("status", str(folder)),
+    )
+    for command in commands:
+        for row in csv.reader(io.StringIO(printed(*command, "--format", "csv"))):
+            numbers = [entry for entry in row if re.fullmatch(r"-?[\d.e-]+", entry)]
+            assert not [e for e in row if e[:1] in tuple("=+-@\t\r") and e not in numbers]
+        assert "<" not in printed(*command, "--format", "markdown")
+    names = pl.read_csv(io.StringIO(printed(*commands[1], "--format", "csv")))["policy"]
+    assert names.to_list() == [f"'{name}" for name in FORMULAS]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_in_markdown_has_a_row_for_each_line(results: Path, name: str) -> None:
     text = printed("show", str(results), "--format", "markdown", "--table", name)

@@ -33,7 +33,6 @@ from oracle import (
 import mc
 
 MAX_CALLS: Final = 20_000  # of one random cell, at most and on average: the oracle is slow
-N_GROUPS: Final = {"philox": 80, "lesson": 30}  # 1,280 and 480 cells
 N_CELLS: Final = 16  # of a group, simulated in one call
 
 
@@ -193,11 +192,14 @@ def random_group(rng: np.random.Generator, *, same_traffic: bool) -> list[Parame
     return group
 
 
+@pytest.mark.parametrize("n_groups", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("same_traffic", [True, False])
-def test_the_kernel_equals_the_oracle_on_random_cells_under_philox(same_traffic: bool) -> None:
+def test_the_kernel_equals_the_oracle_on_random_cells_under_philox(
+    same_traffic: bool, n_groups: int
+) -> None:
     rng = np.random.default_rng([20260802, 1, same_traffic])
     mismatches = []
-    for _ in range(N_GROUPS["philox"] // 2):
+    for _ in range(n_groups):
         cells = random_group(rng, same_traffic=same_traffic)
         seed, other, replication = (int(x) for x in rng.integers(0, 2**32, size=3))
         seed += int(rng.integers(2**32)) * 2**32
@@ -209,11 +211,14 @@ def test_the_kernel_equals_the_oracle_on_random_cells_under_philox(same_traffic:
     assert mismatches == []
 
 
+@pytest.mark.parametrize("n_groups", [10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("same_traffic", [True, False])
-def test_the_kernel_equals_the_oracle_on_random_cells_under_the_lesson(same_traffic: bool) -> None:
+def test_the_kernel_equals_the_oracle_on_random_cells_under_the_lesson(
+    same_traffic: bool, n_groups: int
+) -> None:
     rng = np.random.default_rng([20260802, 2, same_traffic])
     mismatches = []
-    for _ in range(N_GROUPS["lesson"] // 2):
+    for _ in range(n_groups):
         cells = [
             replace(cell, failure_rate=0.0) if cell.fault_rounds else cell
             for cell in random_group(rng, same_traffic=same_traffic)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import mc
+from mc import store
 from mc.cli import app
 from mc.store import FolderError
 
@@ -252,24 +254,26 @@ def unfinished(n_lost: int) -> Path:
     return folder
 
 
-def lock(folder: Path, pid: int, started: str) -> None:
-    holder = {"pid": pid, "host": platform.node(), "started": started}
-    stat = Path(f"/proc/{pid}/stat")
-    start = stat.read_text("utf-8").rpartition(")")[2].split()[19] if stat.exists() else None
-    (folder / ".lock").write_text(json.dumps(holder | {"process_start": start}), "utf-8")
+@contextmanager
+def at_work(folder: Path, started: str) -> Iterator[None]:
+    """Hold the lock of a folder since a certain time."""
+    with store.held(folder, print):
+        path = folder / ".lock"
+        path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"started": started}))
+        yield
 
 
 def test_the_status_of_a_run_at_work_says_who_and_how_long(file: str) -> None:
     mc.run(file)
     folder = unfinished(n_lost=3)
-    lock(folder, os.getpid(), "2026-01-01T00:00:00+00:00")
-    status = mc.status(folder)
+    with at_work(folder, "2026-01-01T00:00:00+00:00"):
+        status = mc.status(folder)
+        code, out, _ = invoke("status", str(folder))
     assert status.holder is not None
     assert (status.holder.pid, status.holder.alive) == (os.getpid(), True)
     assert 0 < status.n_missing < N_ROWS
     assert status.seconds_left is not None
     assert status.tables == ("cells",)
-    code, out, _ = invoke("status", str(folder))
     assert code == 0
     assert f"at work: process {os.getpid()}" in out
     assert "time left" in out
@@ -279,15 +283,17 @@ def test_before_anything_is_saved_no_time_is_known(file: str) -> None:
     mc.run(file)
     folder = unfinished(n_lost=1)
     in_a_minute = datetime.fromtimestamp(datetime.now(UTC).timestamp() + 60, UTC)
-    lock(folder, os.getpid(), in_a_minute.isoformat())
-    assert mc.status(folder).seconds_left is None
+    with at_work(folder, in_a_minute.isoformat()):
+        assert mc.status(folder).seconds_left is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no way to ask whether a process is there")
 def test_the_status_of_a_killed_run_says_that_it_is_gone(file: str) -> None:
     mc.run(file)
     folder = unfinished(n_lost=2)
-    lock(folder, 2**22 + 1, "2026-01-01T00:00:00+00:00")
+    with at_work(folder, "2026-01-01T00:00:00+00:00"):
+        content = (folder / ".lock").read_bytes()
+    (folder / ".lock").write_bytes(content)
     status = mc.status(folder)
     assert status.holder is not None
     assert (status.holder.alive, status.seconds_left) == (False, None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import jsonschema
 import pytest
 
 import mc
-from mc.experiment import Experiment, ExperimentError, read
+from mc.experiment import Experiment, ExperimentError, json_schema, read
 
 IN_UNITS = """
 title = "units"
@@ -169,3 +171,65 @@ def test_waits_that_are_cut_are_remarked(tmp_path: Path) -> None:
     assert got.remarks == ()
     got = experiment(tmp_path, 'title = "x"\n[fixed]\ntries = [3, 3, 3]\n')
     assert got.remarks == ()
+
+
+OF_METRICS: Final = """
+title = "x"
+[fixed]
+round = "20 ms"
+fault_rounds = "1 s"
+[precision]
+metric = ["drain", "wait_max"]
+absolute = "30 ms"
+[[policy]]
+name = "p"
+[[claim]]
+text = "slow storm"
+metric = "window_rate"
+relation = "between"
+value = ["40/s", 3]
+[[claim]]
+text = "short waits"
+metric = ["wait_max", "drain"]
+relation = "<"
+value = "1 s"
+"""
+
+
+def test_what_metrics_are_compared_with_takes_units(tmp_path: Path) -> None:
+    got = experiment(tmp_path, OF_METRICS)
+    assert [claim.value for claim in got.claims] == [(0.8, 3.0), 50.0]
+    assert got.precision is not None
+    assert got.precision.absolute == 1.5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (
+            '"1 s"\n',
+            '"1/s"\n',
+            "claim \"short waits\": value: wait_max must be a number (rounds), got '1/s'; write a "
+            'number, or a text such as "250 ms", "45 s", "2 min" or "1 h"',
+        ),
+        (
+            '["wait_max", "drain"]',
+            '["wait_max", "calls"]',
+            'claim "short waits": value: must be a number for metrics of several units, '
+            "got '1 s'",
+        ),
+    ],
+)
+def test_a_unit_that_a_metric_does_not_have_is_refused(
+    tmp_path: Path, old: str, new: str, fault: str
+) -> None:
+    head, _, tail = OF_METRICS.rpartition(old)
+    assert faults(tmp_path, f"{head}{new}{tail}") == [fault]
+
+
+def test_the_schema_takes_the_units_that_the_program_takes() -> None:
+    is_valid = jsonschema.Draft7Validator(json_schema()).is_valid
+    for text in (IN_UNITS, OF_METRICS):
+        assert is_valid(tomllib.loads(text))
+    for wrong in ("450/s", "30%", "0,5 s"):
+        assert not is_valid({"title": "x", "fixed": {"backoff_cap": wrong}})

@@ -22,17 +22,17 @@ from processes import Running
 import mc
 from mc import store
 
-# with one thread a second or two, in three stages, of which the last is not needed everywhere
+# with one thread some seconds, in three stages, of which the last is not needed everywhere
 EXPERIMENT: Final = """
 title = "watched"
 [precision]
 metric = ["window_rate", "dropped"]
 relative = 0.02
 absolute = 2
-min = 250
-max = 1000
+min = 50
+max = 200
 [fixed]
-rounds = 4000
+rounds = 400
 arrivals_per_second = 120
 capacity = 2
 fault_start = 50
@@ -48,8 +48,8 @@ name = "none"
 name = "nine"
 tries = [3, 3]
 [grid]
-budget = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-backoff_cap = [4, 8, 16, 32, 64]
+budget = [0.1, 0.3]
+backoff_cap = [8, 32]
 """
 
 

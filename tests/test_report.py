@@ -363,7 +363,7 @@ def test_a_run_that_ends_before_the_fault_of_another_begins_is_drawn(tmp_path: P
     rounds = mc.trace([mc.Cell(rounds=200), mc.Cell(rounds=600, fault_start=300, fault_rounds=50)])
     cells = {0: mc.Cell(rounds=200), 1: mc.Cell(rounds=600, fault_start=300, fault_rounds=50)}
     with style():
-        drawing = draw_replication(rounds, cells, {0: "short", 1: "long"})
+        drawing = draw_replication(rounds, cells, {0: "short", 1: "long"}, 100.0)
     assert len({panel.axes[0].get_xlim() for panel in drawing.panels}) == 1
 
 

@@ -30,7 +30,9 @@ def test_a_grid_becomes_maps_with_their_half_widths(grid: Path) -> None:
     for line in results.summary.filter(
         pl.col("metric") == "window_rate", pl.col("cell").is_in(tried)
     ).iter_rows(named=True):
-        mean, error = format_estimate(line["mean"], (line["ci_high"] - line["ci_low"]) / 2)
+        # per second: a second has 100 rounds
+        half_width = 50 * (line["ci_high"] - line["ci_low"])
+        mean, error = format_estimate(100 * line["mean"], half_width)
         assert f">{mean}<" in svg
         assert f">±{error}<" in svg
 
@@ -40,7 +42,7 @@ def test_a_policy_that_no_axis_changes_has_no_map_but_a_sentence(grid: Path) -> 
     assert "nine tries" in svg
     assert "one try" not in svg
     page = Page((grid / "report.html").read_text("utf-8"))
-    assert re.search(r"“one try” has [\d.]+ ± [\d.]+ calls/round in all of its 30 cells", page.read)
+    assert re.search(r"“one try” has [\d.]+ ± [\d.]+ calls/s in all of its 30 cells", page.read)
 
 
 def test_what_lies_far_out_does_not_flatten_the_colours_of_the_others(grid: Path) -> None:

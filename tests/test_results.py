@@ -7,14 +7,13 @@ folder as it was.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -965,6 +964,27 @@ def test_damage_is_noticed_when_replications_are_added(
     assert_same_results(out, tmp_path / "whole")
 
 
+def test_a_shard_that_cannot_be_read_stops_the_run_and_is_not_put_aside(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(out)
+    barred = store.shard_paths(out)[0]
+    read_bytes = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path == barred:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    for ask in (lambda: run(EXPERIMENT, out, replications=50), lambda: mc.verify(out)):
+        with pytest.raises(PermissionError, match=str(barred)):
+            ask()
+    monkeypatch.undo()
+    assert snapshot(out) == before
+    run(EXPERIMENT, out, replications=50)
+
+
 @pytest.mark.parametrize("state", ["finished", "unfinished"])
 def test_a_missing_shard_is_made_anew(out: Path, finished: Path, state: str) -> None:
     if state == "unfinished":
@@ -1079,7 +1099,7 @@ def test_a_damaged_table_is_named_when_it_is_read(out: Path, table: str) -> None
     with pytest.raises(FolderError, match=rf"{table}\.parquet: damaged"):
         _ = getattr(mc.load(out), table)
     flip.unlink()
-    with pytest.raises(FolderError, match=rf"{table}\.parquet: cannot be read"):
+    with pytest.raises(FolderError, match=rf"{table}\.parquet: missing"):
         _ = getattr(mc.load(out), table)
 
 
@@ -1129,139 +1149,6 @@ def test_a_file_left_in_the_making_is_removed(out: Path, finished: Path) -> None
     run(EXPERIMENT, out)
     assert_same_results(out, finished)
     assert not left_over.exists()
-
-
-# One run at a time --------------------------------------------------------------------------------
-
-
-def dead_process() -> int:
-    """Give the number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def lock(folder: Path, **changes: Any) -> Path:
-    """Leave a lock as this process would, but for the changes."""
-    path = folder / ".lock"
-    with store.held(folder, print):
-        content = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps(content | changes), "utf-8")
-    return path
-
-
-def test_a_folder_in_use_is_refused(out: Path) -> None:
-    path = lock(out)
-    before = snapshot(out)
-    with pytest.raises(FolderError, match=rf"in use by process {os.getpid()} on .* since 20"):
-        run(EXPERIMENT, out, replications=50)
-    with pytest.raises(FolderError, match="in use"):
-        run(EXPERIMENT, out, force=True)
-    assert snapshot(out) == before
-    path.unlink()
-    run(EXPERIMENT, out, replications=50)
-
-
-def test_a_finished_folder_can_be_read_and_asked_for_while_it_is_locked(out: Path) -> None:
-    lock(out)
-    told = run(EXPERIMENT, out)
-    assert told == [f"{out} is finished: nothing to do (--force starts afresh)"]
-    assert mc.load(out).replications.height == N_ROWS
-
-
-def test_a_lock_of_another_machine_is_refused_and_how_to_remove_it_is_told(out: Path) -> None:
-    path = lock(out, host="elsewhere", pid=dead_process())
-    with pytest.raises(
-        FolderError, match=f"on elsewhere since .* or remove {re.escape(str(path))} if"
-    ):
-        run(EXPERIMENT, out, replications=50)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
-def test_a_lock_of_a_process_that_is_gone_is_taken_over(out: Path, tmp_path: Path) -> None:
-    pid = dead_process()
-    path = lock(out, pid=pid)
-    told = run(EXPERIMENT, out, replications=50)
-    assert f"{out}: process {pid}, which was at work here, is gone" in told
-    assert not path.exists()
-    run(EXPERIMENT, tmp_path / "whole", replications=50)
-    assert_same_results(out, tmp_path / "whole")
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes of Linux")
-def test_a_lock_is_taken_over_when_its_number_went_to_another_process(out: Path) -> None:
-    lock(out, process_start="1")
-    told = run(EXPERIMENT, out, replications=50)
-    assert any("is gone" in line for line in told)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes of Linux")
-def test_a_process_that_has_ended_and_was_not_waited_for_holds_no_lock(out: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
-    stat = Path(f"/proc/{process.pid}/stat")
-    started = stat.read_text().rpartition(")")[2].split()[19]
-    lock(out, pid=process.pid, process_start=started)
-    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.01)
-    run(EXPERIMENT, out, replications=50)
-    process.communicate()
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
-def test_a_lock_that_was_never_written_is_removed(
-    out: Path, content: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mc.store.lock._WRITE_SECONDS", 0.0)
-    (out / ".lock").write_text(content)
-    run(EXPERIMENT, out, replications=50)
-    assert not (out / ".lock").exists()
-
-
-def test_a_run_that_has_lost_its_lock_leaves_that_of_another(out: Path) -> None:
-    path = out / ".lock"
-    with store.held(out, print) as token:
-        of_another = path.read_bytes().replace(token.encode(), b"another")
-        path.write_bytes(of_another)
-        assert not store.is_held(out, token)
-    assert path.read_bytes() == of_another
-
-
-@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
-def test_of_two_runs_that_find_a_dead_lock_the_second_gives_way(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first takes the folder just before the second moves the lock that it found dead."""
-    path = lock(out, pid=dead_process())
-    dead = path.read_bytes()
-    path.unlink()
-    alive = lock(out).read_bytes()
-    path.write_bytes(dead)
-    rename = os.rename
-
-    def late(source: Path, target: Path) -> None:
-        monkeypatch.setattr(os, "rename", rename)
-        path.write_bytes(alive)
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", late)
-    with pytest.raises(FolderError, match="in use"):
-        run(EXPERIMENT, out, replications=50)
-    assert path.read_bytes() == alive
-    assert not list(out.glob("*.partial"))
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, FolderError])
-def test_a_run_that_ends_early_leaves_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-) -> None:
-    def fail(*arguments: Any) -> None:
-        assert (tmp_path / "out" / ".lock").exists()
-        raise error
-
-    monkeypatch.setattr(store, "write_shard", fail)
-    with pytest.raises(error):
-        run(EXPERIMENT, tmp_path / "out")
-    assert not (tmp_path / "out" / ".lock").exists()
 
 
 # Stopped at every step ----------------------------------------------------------------------------
@@ -1318,12 +1205,12 @@ def test_a_run_stopped_before_any_of_its_files_is_continued(tmp_path: Path) -> N
         assert not list(out.rglob("*.partial"))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 def test_what_a_kill_before_the_manifest_leaves_is_no_obstacle(
     tmp_path: Path, finished: Path
 ) -> None:
     out = tmp_path / "out"
-    lock(out, pid=dead_process())
+    out.mkdir()
+    (out / ".lock").touch()
     (out / ".0123456789abcdef.partial").write_text("{")
     (out / "replications").mkdir()
     run(EXPERIMENT, out)

@@ -60,11 +60,11 @@ relation = "<"
 PRECISE: Final = FIXED.replace(
     "replications = 60",
     '[precision]\nmetric = ["window_rate", "dropped"]\nrelative = 0.05\nabsolute = 0.3\n'
-    "min = 20\nmax = 300",
+    "min = 20\nmax = 80",
 )
 
 EXPERIMENTS: Final = {"fixed": FIXED, "precise": PRECISE}
-N_STAGES: Final = {"fixed": 1, "precise": 5}
+N_STAGES: Final = {"fixed": 1, "precise": 3}
 
 
 def merge(text: str, out: Path) -> mc.Results:
@@ -438,7 +438,10 @@ def test_parts_print_nothing_and_merge_prints_the_results(
         assert f"part {k} of 2" in err
     code, stdout, err = invoke("merge", file, "--out", out)
     assert (code, err) == (0, "")
-    expected = invoke("show", str(whole["fixed"]))[1].replace(str(whole["fixed"]), out)
+    # a plain run's results in the same place: how a line wraps depends on the name of the folder
+    shutil.rmtree(out)
+    shutil.copytree(whole["fixed"], out)
+    expected = invoke("show", out)[1]
     assert stdout == expected
 
 

@@ -35,6 +35,7 @@ from mc.cli import (
     trace,
     verify,
 )
+from mc.cli.stderr import warnings_as_lines
 from mc.cli.stdout import discard_stdout
 
 app = typer.Typer(
@@ -83,8 +84,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where ± cannot be written, ? is better than none
+    for variable in ("NUMBA_DISABLE_JIT", "NUMBA_NUM_THREADS"):
+        os.environ.pop(variable, None)  # for those who look for faults in code of their own
+    name = "retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc"
     try:
-        app(prog_name="retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc")
+        with warnings_as_lines():
+            app(prog_name=name)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

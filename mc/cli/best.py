@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Per, Where, names_in, print_answers, questions
+from mc.cli.questions import (
+    Per,
+    Where,
+    manifest_of,
+    metric_for_reader,
+    names_in,
+    print_answers,
+    questions,
+)
 from mc.cli.stderr import errors_as_messages, write_message
 
 if TYPE_CHECKING:
@@ -29,7 +37,8 @@ def best(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='A condition on another mean, like "times_usual <= 2"; may be repeated.',
+            help='A condition on another mean, like "times_usual <= 2" or "window_rate <= 300/s"; '
+            "may be repeated.",
         ),
     ] = None,
     goal: Annotated[
@@ -60,40 +69,53 @@ def best(
             *(folder, metric, cast("Goal", goal), subject_to or (), names, where or (), over),
             say=write_message,
         )
-        title = f"{metric}, {'smallest' if goal == 'min' else 'largest'} mean is best"
+        source = manifest_of(folder)["experiment"]
+        name = metric_for_reader(metric, source)[0]
+        title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"
         if subject_to:
             title += f", subject to {' and '.join(subject_to)}"
         if over:
             title += f";\nmean over {' and '.join(over)}, conditions in each"
-        print_answers(cells, form, partial(_blocks, title=title, per=names))
+        print_answers(
+            cells, form, partial(_blocks, title=title, per=names, metric=metric, source=source)
+        )
 
 
-def _blocks(cells: pl.DataFrame, title: str, per: Sequence[str]) -> Iterator[RenderableType]:
+def _blocks(
+    cells: pl.DataFrame, title: str, per: Sequence[str], metric: str, source: Mapping[str, Any]
+) -> Iterator[RenderableType]:
+    import polars as pl
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
-    from mc.decisions import cell_name
     from mc.model.digits import format_estimate
 
     yield title
     yield "Difference to the best of the others, all of a table together with 95 %:"
     yield "where an interval ends at 0 the cell is surely the best, or surely not."
     conditions = cells.columns[cells.columns.index("mean") + 1 : cells.columns.index("difference")]
-    for question, group, axes in questions(cells, per, "mean"):
+    told = {name: metric_for_reader(name, source) for name in conditions}
+    factors = {name: factor for name, (_, factor) in told.items()}
+    of_metric = metric_for_reader(metric, source)[1]
+    factors |= dict.fromkeys(("mean", "difference", "low", "high"), of_metric)
+    cells = cells.with_columns(pl.col(name) * factor for name, factor in factors.items())
+    heads = [head.replace(", ", "\n") for head, _ in told.values()]
+    for question, group, names in questions(cells, per, "mean", source):
         yield Text(f"\n{question}", "bold")
-        table = table_of("cell", "mean", *conditions, "difference\n(interval)", "")
+        table = table_of("cell", "mean", *heads, "difference\n(interval)", "")
         halves = ((group["high"] - group["low"]) / 2).drop_nulls()
         finest = float(halves.filter(halves > 0).min() or 0) or None  # type: ignore[arg-type]
-        for cell in sorted(group.iter_rows(named=True), key=_rank):
+        named = zip(group.iter_rows(named=True), names, strict=True)
+        for cell, name in sorted(named, key=lambda pair: _rank(pair[0])):
             table.add_row(
-                Text(cell_name(cell, axes)),
+                Text(name),
                 format_estimate(cell["mean"], finest)[0],
                 *(format_estimate(cell[name], None)[0] for name in conditions),
                 _difference_text(cell),
                 _standing(cell),
             )
         yield table
-        yield _answer(group, axes)
+        yield _answer(group, names)
 
 
 def _rank(cell: dict[str, Any]) -> tuple[bool, bool, float]:
@@ -121,17 +143,12 @@ def _standing(cell: dict[str, Any]) -> str:
     return standing if cell["feasible"] == "yes" else f"{standing},\nif feasible"
 
 
-def _answer(cells: pl.DataFrame, axes: Sequence[str]) -> str:
-    from mc.decisions import cell_name
-
-    def names(chosen: pl.DataFrame) -> list[str]:
-        return [cell_name(cell, axes) for cell in chosen.iter_rows(named=True)]
-
-    winner, *same = names(cells.filter("best")) or [""]
+def _answer(cells: pl.DataFrame, names: Sequence[str]) -> str:
+    winner, *same = [name for name, best in zip(names, cells["best"], strict=True) if best] or [""]
     if winner:
         equals = f" (the same in every replication: {_listed(same)})" if same else ""
         return f"Best: {winner}{equals}."
-    candidates = names(cells.filter("candidate"))
+    candidates = [name for name, may_be in zip(names, cells["candidate"], strict=True) if may_be]
     if not candidates:
         return "None satisfies the conditions."
     if len(candidates) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.cli import options
@@ -14,7 +14,7 @@ from mc.cli.stderr import errors_as_messages, progress_lines, write_message
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Experiment
-    from mc.model.waits import Layer
+    from mc.model.waits import Layer, Wait
 
 MAX_CHAINS: Final = 12
 """Chains whose waits are printed; a grid may have thousands."""
@@ -24,6 +24,9 @@ OF_WAITS: Final = (
     *("first_wait", "deadline", "rounds_per_second"),
 )
 """Parameters on which waits depend."""
+
+MAX_VALUES: Final = 8
+"""Values of a parameter that are printed."""
 
 MAX_WAITS: Final = 6
 """Waits of a layer that are printed; of more the first ones and the last."""
@@ -73,7 +76,7 @@ def _facts(experiment: Experiment) -> Facts:
     at_most = "at most " if experiment.precision else ""
     seeds = experiment.seeds
     drawn = f"seed {experiment.seed}" if seeds is None else f"seeds {first_three(seeds)}"
-    claims = list(map(_claim_text, experiment.claims))
+    claims = [_claim_text(claim, experiment.source) for claim in experiment.claims]
     return Facts(
         title=experiment.title,
         data={
@@ -104,7 +107,7 @@ def _facts(experiment: Experiment) -> Facts:
                 for name in policies
             ),
             **{name: _axis_values(source, name, values) for name, values in axes.items()},
-            "design": _design_text(source["design"]),
+            "design": _design_text(source),
             "cells": product
             + (f" - {n_left_out:,} left out" if n_left_out else "")
             + f" = {n_cells:,}",
@@ -132,19 +135,33 @@ def _axis_values(source: Mapping[str, Any], name: str, values: list[Any]) -> str
 
 
 def _parameters(experiment: Experiment) -> list[str]:
-    """Every parameter with its value for a reader; defaults are marked."""
+    """Every parameter with its value for a reader; defaults are marked, and what varies."""
     from mc.model import PARAMETERS, units
 
-    first = experiment.points[0].parameters
     lines = []
     for name, parameter in PARAMETERS.items():
-        value = getattr(first, name)
-        if any(getattr(point.parameters, name) != value for point in experiment.points):
-            lines.append(f"{name}: not the same in all cells")
+        texts = list(
+            dict.fromkeys(
+                units.text_of(parameter.dimension, value, per_second, parameter.unit)
+                for value, per_second in dict.fromkeys(
+                    (getattr(point.parameters, name), point.parameters.rounds_per_second)
+                    for point in experiment.points
+                )
+            )
+        )
+        if len(texts) == 1:
+            lines.append(f"{name} {texts[0]}" + ("" if name in experiment.given else " (default)"))
             continue
-        text = units.text_of(parameter.dimension, value, first.rounds_per_second, parameter.unit)
-        lines.append(f"{name} {text}" + ("" if name in experiment.given else " (default)"))
+        shown = "; ".join(texts[:MAX_VALUES]) + ("; ..." if len(texts) > MAX_VALUES else "")
+        lines.append(f"{name} {shown} ({_varied_by(experiment.source, name)})")
     return lines
+
+
+def _varied_by(source: Mapping[str, Any], name: str) -> str:
+    """What gives a parameter several values."""
+    kinds = [kind for kind in ("scenario", "policy") if any(name in at for at in source[kind])]
+    axes = [axis["name"] for axis in source["grid"]]
+    return f"by {' and '.join(kinds) or ('the grid' if name in axes else 'the design')}"
 
 
 def _lives(experiment: Experiment) -> dict[str, float]:
@@ -158,9 +175,9 @@ def _lives(experiment: Experiment) -> dict[str, float]:
 
 def _wait_lines(experiment: Experiment) -> list[str]:
     """The waits of each layer, and how long a request can live, for each kind of chain."""
-    from mc.model.digits import axis_text
+    from mc.model.digits import axis_text, layer_names
 
-    chains: dict[tuple[Any, float], str] = {}
+    chains: dict[str, dict[str, None]] = {}
     for point in experiment.points:
         cell = point.parameters
         values = [
@@ -170,40 +187,58 @@ def _wait_lines(experiment: Experiment) -> list[str]:
         ]
         named = ", ".join([*([] if point.policy == "default" else [point.policy]), *values])
         if cell.max_attempts > 1:
-            waiting = tuple(layer._replace(budget=None) for layer in cell.layers)
-            chains.setdefault((waiting, cell.rounds_per_second), named or point.scenario)
+            names = layer_names(experiment.source, len(cell.layers))
+            text = _chain_text(cell.layers, names, cell.rounds_per_second)
+            chains.setdefault(text, {})[named or point.scenario] = None
     lines = [
-        f"{named}: {_chain_text(layers, per_second)}"
-        for (layers, per_second), named in list(chains.items())[:MAX_CHAINS]
+        f"{next(iter(names))}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {text}"
+        for text, names in list(chains.items())[:MAX_CHAINS]
     ]
     return lines + ([f"and {len(chains) - MAX_CHAINS:,} more"] if len(chains) > MAX_CHAINS else [])
 
 
-def _chain_text(layers: tuple[Layer, ...], per_second: float) -> str:
+def _chain_text(layers: tuple[Layer, ...], names: Sequence[str], per_second: float) -> str:
     from mc.model import units, waits
 
+    def time(rounds: float) -> str:
+        return units.format_time(rounds / per_second)
+
     texts = []
-    for number, (layer, spans) in enumerate(
-        zip(layers, map(waits.waits_of, layers), strict=True), 1
-    ):
-        shown = [units.format_time(wait.longest / per_second) for wait in spans if wait.longest]
-        if len(shown) > MAX_WAITS:
-            shown = [*shown[: MAX_WAITS - 2], "...", f"{shown[-1]} ({len(shown)} waits)"]
+    for layer, name in zip(layers, names, strict=True):
         if layer.tries > 1:
-            own = "waits" if len(layers) == 1 else f"layer {number} waits"
-            texts.append(f"{own} up to {', '.join(shown)}")
-    life = units.format_time(waits.longest_life(layers) / per_second)
+            own = "waits" if len(layers) == 1 else f"{name} waits"
+            within = "" if layer.deadline is None else f" within {time(layer.deadline)}"
+            texts.append(f"{own} {_waits_text(waits.waits_of(layer), per_second)}{within}")
+    life = time(waits.longest_life(layers))
     return f"{'; '.join(texts)}; a request lives up to {life}"
 
 
-def _design_text(design: Mapping[str, Any] | None) -> str:
-    from mc.model.digits import value_text
+def _waits_text(listed: Sequence[Wait], per_second: float) -> str:
+    """The waits of a layer, each with its shortest and its longest time."""
+    from mc.model import units
 
+    from_zero = all(wait.offset == 0 for wait in listed)
+    texts = []
+    for wait in listed:
+        least, most = (
+            units.format_time(n / per_second)
+            for n in (max(1, math.ceil(wait.offset)), wait.longest)
+        )
+        texts.append(most if from_zero or least == most else f"{least} to {most}")
+    if len(texts) > MAX_WAITS:
+        texts = [*texts[: MAX_WAITS - 2], "...", f"{texts[-1]} ({len(texts)} waits)"]
+    return f"{'up to ' if from_zero else ''}{', '.join(texts)}"
+
+
+def _design_text(source: Mapping[str, Any]) -> str:
+    from mc.model.digits import axis_text
+
+    design = source["design"]
     if design is None:
         return ""
     ranges = (
-        f"{r['name']} {value_text(r['from'])} to {value_text(r['to'])}"
-        + (" (log)" if r["scale"] == "log" else "")
+        f"{r['name']} {axis_text(source, r['name'], r['from'])} to "
+        f"{axis_text(source, r['name'], r['to'])}" + (" (log)" if r["scale"] == "log" else "")
         for r in design["ranges"]
     )
     return f"{design['kind']}, {design['points']:,} points over {', '.join(ranges)}"
@@ -211,30 +246,38 @@ def _design_text(design: Mapping[str, Any] | None) -> str:
 
 def _stopping_rule(experiment: Experiment) -> str:
     """When a cell has enough replications; empty where their number is fixed."""
+    from mc.model import digits
+
     precision = experiment.source["precision"]
     if precision is None:
         return ""
     stages = ", ".join(f"{n:,}" for n in experiment.stages[:3])
     if len(experiment.stages) > 3:
         stages += f", ..., {experiment.stages[-1]:,}"
-    return f"{known_to(precision, ' of the mean')}; looked at after {stages} replications"
+    known = known_to(precision, digits.readers_second(experiment.source), " of the mean")
+    return f"{known}; looked at after {stages} replications"
 
 
-def _claim_text(claim: Claim) -> str:
+def _claim_text(claim: Claim, source: Mapping[str, Any]) -> str:
     """The text of a claim, and what it compares."""
-    return f"{claim.text} ({', '.join(_compared(claim))})"
+    return f"{claim.text} ({', '.join(_compared(claim, source))})"
 
 
-def _compared(claim: Claim) -> Iterator[str]:
+def _compared(claim: Claim, source: Mapping[str, Any]) -> Iterator[str]:
+    from mc.model import digits
+
+    def number(value: float) -> str:
+        return digits.number_text(value, claim.metrics, digits.readers_second(source))
+
     if claim.scenario != "default":
         yield claim.scenario
     metrics = " & ".join(claim.metrics)
     if claim.value is None:
         times = "" if claim.times == 1 else f"{claim.times:g} x "
-        within = "" if claim.margin is None else f" within {claim.margin:g}"
+        within = "" if claim.margin is None else f" within {number(claim.margin)}"
         yield f"{metrics}: " + f" {claim.relation} {times}".join(claim.labels) + within
     elif isinstance(claim.value, tuple):
         low, high = claim.value
-        yield f"{metrics}: {', '.join(claim.labels)} between {low:g} and {high:g}"
+        yield f"{metrics}: {', '.join(claim.labels)} between {number(low)} and {number(high)}"
     else:
-        yield f"{metrics}: {', '.join(claim.labels)} {claim.relation} {claim.value:g}"
+        yield f"{metrics}: {', '.join(claim.labels)} {claim.relation} {number(claim.value)}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Where, print_answers
+from mc.cli.questions import Where, manifest_of, metric_for_reader, print_answers
 from mc.cli.stderr import errors_as_messages
 
 if TYPE_CHECKING:
@@ -47,18 +48,21 @@ def compare(
 
         metrics = () if metric == ["all"] else metric or HEADLINE
         differences = decisions.compare(folder, left, right, metrics, where or ())
-        print_answers(differences, form, _blocks)
+        print_answers(differences, form, partial(_blocks, manifest=manifest_of(folder)))
 
 
-def _blocks(differences: pl.DataFrame) -> Iterator[RenderableType]:
+def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import MISSING, format_estimate, half_width
+    from mc.store import for_reader
 
     yield "Mean of left - right over the same replications, with the half-width of its"
     yield "95 % interval (each alone), and in how many % of them left is <, =, > right."
-    for _, lines in differences.group_by("left", "right", maintain_order=True):
+    told = for_reader(differences, "comparisons", manifest)
+    source = manifest["experiment"]
+    for _, lines in told.group_by("left", "right", maintain_order=True):
         yield Text(f"\n{lines[0, 'left_name']}  -  {lines[0, 'right_name']}", "bold")
         table = table_of("metric", "difference", "±", "change in %", "<", "=", ">", "n")
         for line in lines.iter_rows(named=True):
@@ -69,7 +73,14 @@ def _blocks(differences: pl.DataFrame) -> Iterator[RenderableType]:
                 _percent(line["relative_change"]), _percent(half_width(line, "relative"))
             )
             shares = (f"{100 * line[f'share_{name}']:.1f}" for name in ("less", "equal", "greater"))
-            row = (line["metric"], mean, error, change, *shares, f"{line['n']:,}")
+            row = (
+                metric_for_reader(line["metric"], source)[0],
+                mean,
+                error,
+                change,
+                *shares,
+                f"{line['n']:,}",
+            )
             table.add_row(*("" if entry == MISSING else entry for entry in row))
         yield table
         notes = lines.filter(lines["note"].is_not_null(), lines["n"] > 0).select("metric", "note")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -78,8 +79,28 @@ def _csv_line(record: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
-    writer.writerow(fields)
+    writer.writerow(
+        {
+            name: neutral(value) if isinstance(value, str) else value
+            for name, value in fields.items()
+        }
+    )
     return text.getvalue()
+
+
+_FORMULA: Final = re.compile(r"[=+\-@\t\r]")
+"""How a cell begins that a spreadsheet runs."""
+
+
+def neutral(text: str) -> str:
+    """Put a quote before a text that a spreadsheet would run as a formula.
+
+    Notes
+    -----
+    OWASP, CSV Injection: a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a return is
+    run; behind a single quote it is a text.
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def print_frame(frame: pl.DataFrame, form: str) -> None:
@@ -87,7 +108,10 @@ def print_frame(frame: pl.DataFrame, form: str) -> None:
     if form == "json":
         print_json(frame.to_dicts())
     elif form == "csv":
-        print_text(frame.write_csv())
+        import polars as pl
+
+        texts = pl.selectors.string().str.replace(f"^({_FORMULA.pattern})", "'$1")
+        print_text(frame.with_columns(texts).write_csv())
     else:
         rows = (["" if value is None else value for value in row] for row in frame.iter_rows())
         print_lines(markdown_table(frame.columns, rows, n_texts=0))
@@ -100,13 +124,13 @@ def print_json(value: Any) -> None:
 
 # --- Markdown, as GitHub has it ------------------------------------------------------------------
 
-_MARKUP: Final = re.compile(r"[\\|*<`\[\]$&~]|(?<!\w)_|_(?!\w)")
+_MARKUP: Final = re.compile(r"[\\|*`\[\]$~]|(?<!\w)_|_(?!\w)")
 """An underscore inside a word is no markup; what is between dollars is taken for a formula."""
 
 
 def escaped(text: str) -> str:
-    """Escape all that would be markup, and put the text on one line."""
-    return _MARKUP.sub(r"\\\g<0>", text.replace("\n", "; "))
+    """Escape all that would be markup, HTML among it, and put the text on one line."""
+    return _MARKUP.sub(r"\\\g<0>", html.escape(text.replace("\n", "; "), quote=False))
 
 
 def markdown_table(

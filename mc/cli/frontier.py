@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Per, Where, names_in, print_answers, questions
+from mc.cli.questions import (
+    Per,
+    Where,
+    manifest_of,
+    metric_for_reader,
+    names_in,
+    print_answers,
+    questions,
+)
 from mc.cli.stderr import errors_as_messages, write_message
 
 if TYPE_CHECKING:
@@ -36,27 +44,37 @@ def frontier(
         cells = decisions.frontier(
             folder, one, other, per=names, where=where or (), say=write_message
         )
-        print_answers(cells, form, partial(_blocks, metrics=(one, other), per=names))
+        source = manifest_of(folder)["experiment"]
+        print_answers(cells, form, partial(_blocks, metrics=(one, other), per=names, source=source))
 
 
 def _blocks(
-    cells: pl.DataFrame, metrics: tuple[str, str], per: Sequence[str]
+    cells: pl.DataFrame,
+    metrics: tuple[str, str],
+    per: Sequence[str],
+    source: Mapping[str, Any],
 ) -> Iterator[RenderableType]:
+    import polars as pl
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
-    from mc.decisions import cell_name
     from mc.model.digits import format_estimate
 
     yield "Means with the half-width of their 95 % interval (each alone). Whether a cell"
     yield "is on the frontier holds for all of them together with 95 %."
     order = {"yes": 0, "undecided": 1, "no": 2}
-    for title, group, axes in questions(cells, per, metrics[0]):
+    told = [metric_for_reader(metric, source) for metric in metrics]
+    one, other = (head.replace(", ", "\n") for head, _ in told)
+    cells = cells.with_columns(
+        pl.col(metric, f"{metric}_half_width") * factor
+        for metric, (_, factor) in zip(metrics, told, strict=True)
+    )
+    for title, group, listed in questions(cells, per, metrics[0], source):
         yield Text(f"\n{title}", "bold")
-        table = table_of("cell", metrics[0], "±", metrics[1], "±", "on it", "beaten by")
+        table = table_of("cell", one, "±", other, "±", "on it", "beaten by")
         table.columns[-1].no_wrap = False
         lines = list(group.iter_rows(named=True))
-        names = {cell["cell"]: cell_name(cell, axes) for cell in lines}
+        names = {cell["cell"]: name for cell, name in zip(lines, listed, strict=True)}
         for cell in sorted(lines, key=lambda cell: (order[cell["on"]], cell[metrics[0]])):
             numbers = [
                 text

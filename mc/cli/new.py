@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
+from mc.cli import options
 from mc.cli.stderr import fail, write_message
 from mc.cli.stdout import print_text
 
 
 def new(
-    file: Annotated[Path, typer.Argument(help="The file to write: a name.toml.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="The file to write: a name.toml.", callback=options.home_expanded),
+    ],
 ) -> None:
     """Write an experiment file to start from. It runs as it is.
 

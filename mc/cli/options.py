@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -51,7 +52,12 @@ def name_values(settings: Sequence[str] | None, option: str = "--set") -> dict[s
     return values
 
 
-File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.")]
+def home_expanded(path: Path | None) -> Path | None:
+    """Replace ``~``, which a shell leaves as it is in quotes and after ``--out=``."""
+    return path and Path(os.path.expanduser(path))  # unlike Path's it leaves an unknown ~name
+
+
+File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", callback=home_expanded)]
 Folder = Annotated[str, typer.Argument(help="A results folder, or the URL of one.")]
 Out = Annotated[
     str | None,

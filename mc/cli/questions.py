@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,12 +38,33 @@ def names_in(per: Per) -> tuple[str, ...]:
     return () if per == ["all"] else tuple(dict.fromkeys(per))
 
 
-def questions(
-    answers: pl.DataFrame, per: Sequence[str], first_answer: str
-) -> Iterator[tuple[str, pl.DataFrame, list[str]]]:
-    """Divide a table of answers by question: title, cells, and the columns that tell these apart.
+def manifest_of(folder: str) -> dict[str, Any]:
+    """Return the manifest of a results folder."""
+    from mc import store
 
-    The columns before `first_answer` name a cell; those of `per` tell questions apart.
+    return store.load(folder).manifest
+
+
+def metric_for_reader(name: str, source: Mapping[str, Any]) -> tuple[str, float]:
+    """Return what a reader calls a metric, and by what its numbers are multiplied for that.
+
+    That is its name, with the unit where this is not the one of the files.
+    """
+    from mc.model import METRICS, units
+    from mc.model.digits import readers_second
+
+    own = METRICS[name].unit
+    unit, factor = units.for_reader(own, readers_second(source))
+    return (name if unit == own else f"{name}, {unit}"), factor
+
+
+def questions(
+    answers: pl.DataFrame, per: Sequence[str], first_answer: str, source: Mapping[str, Any]
+) -> Iterator[tuple[str, pl.DataFrame, list[str]]]:
+    """Divide a table of answers by question: title, cells, and the names of these.
+
+    The columns before `first_answer` name a cell; those of `per` tell questions apart. `source` is
+    the experiment.
     """
     from mc.decisions import cell_name
 
@@ -52,8 +73,9 @@ def questions(
     axes = [name for name in coordinates if name not in per] or coordinates
     groups = answers.group_by(per, maintain_order=True) if per else [((), answers)]
     for _, cells in groups:
-        where = cell_name(cells.row(0, named=True), per) if per else "all cells"
-        yield f"{where} ({cells[0, 'n']:,} replications)", cells, axes
+        where = cell_name(cells.row(0, named=True), per, source) if per else "all cells"
+        names = [cell_name(cell, axes, source) for cell in cells.iter_rows(named=True)]
+        yield f"{where} ({cells[0, 'n']:,} replications)", cells, names
 
 
 def print_answers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,11 +21,61 @@ Estimates = Mapping[str, dict[str, Any]]
 
 
 class ScenarioTable(NamedTuple):
-    """One table: estimates of some metrics in the cells of one scenario."""
+    """One table: estimates of some metrics in the cells of one scenario.
+
+    Attributes
+    ----------
+    title : str
+    cells : Estimates
+        In the units of a reader.
+    metrics : sequence of str
+    per_second : float or None
+        Rounds in a second; None where a reader is given rounds.
+    """
 
     title: str
     cells: Estimates
     metrics: list[str]
+    per_second: float | None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first table of its scenario."""
+        return "calls" in self.metrics
+
+    @property
+    def has_units(self) -> bool:
+        """Whether the heads have a line for units: of times and rates that are not in rounds."""
+        from mc.model import METRICS
+
+        return self.per_second is not None and any(METRICS[m].dimension for m in self.metrics)
+
+    @property
+    def heads(self) -> list[str]:
+        """Heads of the columns, of two lines or less, and the line for units."""
+        from mc.model import METRICS
+
+        of_metrics = [METRICS[metric] for metric in self.metrics]
+        if not self.has_units:
+            return [one.heading for one in of_metrics]
+        # short, as so many columns must fit a line
+        below = {"time": "s", "rate": "/s"}
+        return [f"{one.heading}\n{below.get(one.dimension or '', '')}" for one in of_metrics]
+
+    def decimals(self, metric: str) -> int:
+        """Digits after the point of a value in a single replication."""
+        from mc.model import METRICS, units
+
+        of_metric = METRICS[metric]
+        factor = units.for_reader(of_metric.unit, self.per_second)[1]
+        return max(0, of_metric.decimals - math.floor(math.log10(factor)))
+
+
+def readers_second(results: Results) -> float | None:
+    """How many rounds a reader's second has; None where a reader is given rounds."""
+    from mc.model import digits
+
+    return digits.readers_second(results.manifest["experiment"])
 
 
 def is_single(results: Results) -> bool:
@@ -44,7 +95,8 @@ def introduction(results: Results) -> Iterator[str]:
     )
     precision = manifest["experiment"]["precision"]
     if precision is not None:
-        yield _stopping_rule(precision, results.cells["stopped_by"].to_list().count("max"))
+        n_short = results.cells["stopped_by"].to_list().count("max")
+        yield _stopping_rule(precision, n_short, readers_second(results))
     if not is_single(results):
         yield "Mean over replications, with the half-width of its 95 % interval (each alone)."
         if results.summary["published"].count():
@@ -53,9 +105,9 @@ def introduction(results: Results) -> Iterator[str]:
             )
 
 
-def _stopping_rule(precision: Mapping[str, Any], n_short: int) -> str:
+def _stopping_rule(precision: Mapping[str, Any], n_short: int, per_second: float | None) -> str:
     """What the replications depended on, and in how many cells it was not reached."""
-    text = f"Replications until {known_to(precision)}, at most {precision['max']:,}: "
+    text = f"Replications until {known_to(precision, per_second)}, at most {precision['max']:,}: "
     if n_short == 0:
         return text + "reached in all cells."
     text += f"not reached in {n_short:,} cells."
@@ -64,10 +116,13 @@ def _stopping_rule(precision: Mapping[str, Any], n_short: int) -> str:
     return text
 
 
-def known_to(precision: Mapping[str, Any], share: str = "") -> str:
+def known_to(precision: Mapping[str, Any], per_second: float | None = None, share: str = "") -> str:
     """How precisely which metrics are to be known, as [precision] says; `share` after the %."""
+    from mc.model.digits import number_text
+
     widths = [f"{100 * precision['relative']:g} %{share}"] if precision["relative"] else []
-    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
+    absolute = precision["absolute"]
+    widths += [number_text(absolute, precision["metrics"], per_second)] if absolute else []
     verb = "are" if len(precision["metrics"]) > 1 else "is"
     return (
         f"{', '.join(precision['metrics'])} {verb} known to {' or '.join(widths)} "
@@ -80,13 +135,16 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
     import polars as pl
 
     from mc.model import HEADLINE, RECOVERY
+    from mc.store import for_reader
 
     n_counts = results.cells["replications"].n_unique()
+    per_second = readers_second(results)
+    summary = for_reader(results.summary, "summary", results.manifest)
     shown = results.cells if every else _first_cells(results.cells)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         counts = cells["replications"].unique().sort().to_list()
         estimates: dict[int, dict[str, Any]] = {}
-        lines = results.summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
+        lines = summary.filter(pl.col("cell").is_in(cells["cell"].implode()))
         for line in lines.iter_rows(named=True):
             estimates.setdefault(line["cell"], {})[line["metric"]] = line
         named = _by_name(
@@ -99,10 +157,24 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
         title = str(scenario)
         if n_counts > 1:
             title += f" ({first_to_last(counts)} replications)"
-        yield ScenarioTable(title, named, _defined(named, HEADLINE))
+        yield ScenarioTable(title, named, _defined(named, HEADLINE), per_second)
         if not is_single(results):
             title = f"{scenario}: waits and recovery"
-            yield ScenarioTable(title, named, _defined(named, RECOVERY))
+            yield ScenarioTable(title, named, _defined(named, RECOVERY), per_second)
+
+
+def layer_lines(results: Results, table: ScenarioTable) -> Iterator[tuple[str, str]]:
+    """Yield each cell that retries in several layers: its name, and the calls of each layer."""
+    from mc.model import calls_per_request
+    from mc.model.digits import layer_names
+
+    for name, cell in table.cells.items():
+        means = {key: line["mean"] for key, line in cell.items() if isinstance(line, dict)}
+        of_layers = calls_per_request(means)
+        if of_layers and cell["max_attempts"] > 1:
+            names = layer_names(results.manifest["experiment"], len(of_layers))
+            texts = (f"{layer} {n:.2f}" for layer, n in zip(names, of_layers, strict=True))
+            yield name, ", ".join(texts)
 
 
 def _first_cells(cells: pl.DataFrame) -> pl.DataFrame:
@@ -178,11 +250,17 @@ class ClaimTexts(NamedTuple):
     lesson_share: str
 
 
-def claim_texts(claims: pl.DataFrame) -> Iterator[ClaimTexts]:
+def claim_texts(results: Results) -> Iterator[ClaimTexts]:
     """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
+    from mc.model import METRICS, units
     from mc.model.digits import MISSING, format_estimate, half_width
+    from mc.store import for_reader
 
+    per_second = readers_second(results)
+    claims = for_reader(results.claims, "claims", results.manifest, "link_metric")
     for claim in claims.iter_rows(named=True):
+        own = METRICS[claim["link_metric"]].unit if claim["link_metric"] else ""
+        unit = units.for_reader(own, per_second)[0]
         interval = ""
         if claim["share_low"] is not None:
             interval = " .. ".join(_percent(claim[end]) for end in ("share_low", "share_high"))
@@ -192,7 +270,8 @@ def claim_texts(claims: pl.DataFrame) -> Iterator[ClaimTexts]:
             claim["verdict"] or MISSING,
             MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}",
             interval,
-            with_error(*format_estimate(claim["mean_difference"], half_width(claim))),
+            with_error(*format_estimate(claim["mean_difference"], half_width(claim)))
+            + (f" {unit}" if unit != own else ""),
             "" if lesson_share is None else f"{100 * lesson_share:.1f}",
         )
 

@@ -14,6 +14,7 @@ from mc.cli.result_tables import (
     ScenarioTable,
     claim_texts,
     introduction,
+    layer_lines,
     n_cells_left_out,
     reproduced,
     scenario_tables,
@@ -119,19 +120,20 @@ def _whole_table(results: Results, name: str) -> pl.DataFrame:
 
 def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     """The same as on a terminal."""
-    from mc.model import METRICS
-
     title, *lines = introduction(results)
     yield f"**{escaped(title)}**"
     for line in lines:
         yield from ("", escaped(line))
     for table in scenario_tables(results, every):
         yield from ("", f"### {escaped(table.title)}", "")
-        heads = [METRICS[metric].heading for metric in table.metrics]
-        heads = [head.replace("-\n", "").replace("\n", " ") for head in heads]
+        heads = [head.replace("-\n", "").replace("\n", " ").strip() for head in table.heads]
         yield from markdown_table(
             ["policy", "max attempts", *heads], _markdown_rows(table), n_texts=1
         )
+        layers = list(layer_lines(results, table)) if table.is_first else []
+        if layers:
+            yield from ("", "Calls per request, by layer:", "")
+            yield from (f"- {escaped(f'{name}: {text}')}" for name, text in layers)
     n_more = n_cells_left_out(results)
     if n_more and not every:
         yield from ("", f"{n_more} more cells are in summary.parquet.")
@@ -140,9 +142,7 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     if results.claims.height:
         heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
         heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []
-        rows = (
-            claim if claim.lesson_share else claim[:-1] for claim in claim_texts(results.claims)
-        )
+        rows = (claim if claim.lesson_share else claim[:-1] for claim in claim_texts(results))
         yield ""
         yield from markdown_table(heads, rows, n_texts=2)
     yield from ("", f"Results: {escaped(str(results.folder))}")

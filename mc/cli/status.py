@@ -68,7 +68,7 @@ def _state(status: Status) -> tuple[str, str]:
         if not status.complete:
             return "not finished", f"; {continues}"
         return "finished", f", in {rough_duration(status.manifest['seconds'])}"
-    process = f"process {holder.pid} on {holder.host}"
+    process = str(holder)
     if holder.alive is False:
         return "stopped", f": {process} is gone; {continues}"
     return "at work", f": {process}, since {holder.started}" + ("" if holder.alive else " (or was)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
@@ -46,6 +47,20 @@ def _errors_of_users() -> tuple[type[ValueError], ...]:
     from mc.store import FolderError
 
     return ExperimentError, FolderError
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Write a warning as its text alone, on one line."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        write_message(" ".join(str(message).split()))
+
+    before, warnings.showwarning = warnings.showwarning, show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 @contextmanager

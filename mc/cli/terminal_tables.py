@@ -13,19 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from mc.cli.result_tables import (
-    Estimates,
+    ScenarioTable,
     claim_texts,
     introduction,
     is_single,
+    layer_lines,
     n_cells_left_out,
     reproduced,
     scenario_tables,
 )
-from mc.model import METRICS
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from mc.store import Results
 
 FAR_OUT: Final = 0.05
@@ -39,15 +37,17 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     if adjusted and not single:
         yield "Adjusted for the traffic of these replications, whose expectation is known, where"
         yield "that narrows the interval (control variates)."
-    for title, cells, metrics in scenario_tables(results, every):
-        yield Text(f"\n{title}", "bold underline")
+    for table in scenario_tables(results, every):
+        yield Text(f"\n{table.title}", "bold underline")
         if single:
-            yield _value_table(cells, metrics)
+            yield _value_table(table)
         else:
-            yield from _mean_lines(cells, metrics, adjusted)
-            if _lacks_an_interval(cells, metrics):
+            yield from _mean_lines(table, adjusted)
+            if _lacks_an_interval(table):
                 note = "No ±: 0 too often, or too skewed, for so few replications (see note)."
                 yield Text(note, "dim")
+        if table.is_first:
+            yield from _layer_lines(results, table)
     n_more = n_cells_left_out(results)
     if n_more and not every:
         command = f"retrystorm show {results.folder} --all"
@@ -57,7 +57,7 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     else:
         yield from _far_out_lines(results)
     if results.claims.height:
-        yield _claims_table(results.claims)
+        yield _claims_table(results)
         yield "Intervals of 95 % each; those that decide the verdicts hold together."
         if results.claims["lesson_share"].count():
             yield "Where every cell draws from a stream of its own, as in the lesson, a claim holds"
@@ -83,19 +83,20 @@ def table_of(*heads: str) -> Table:
 # --- a single replication -------------------------------------------------------------------------
 
 
-def _value_table(cells: Estimates, metrics: Sequence[str]) -> Table:
+def _value_table(shown: ScenarioTable) -> Table:
     """A line of values for each cell, in the lesson's layout.
 
     Published figures are shown only where one differs.
     """
     from mc.model.digits import MISSING, to_fixed
 
-    table = table_of("policy", "max at-\ntempts", *(METRICS[metric].heading for metric in metrics))
-    for name, cell in cells.items():
+    unit_line = "\n" if shown.has_units else ""
+    table = table_of(f"policy{unit_line}", f"max at-\ntempts{unit_line}", *shown.heads)
+    for name, cell in shown.cells.items():
         values, published = (
             [
-                none if e[key] is None else to_fixed(e[key], METRICS[e["metric"]].decimals)
-                for e in (cell[metric] for metric in metrics)
+                none if e[key] is None else to_fixed(e[key], shown.decimals(e["metric"]))
+                for e in (cell[metric] for metric in shown.metrics)
             ]
             for key, none in (("mean", MISSING), ("published", ""))
         )
@@ -120,24 +121,25 @@ def _fitted(table: Table) -> Table:
 # --- many replications ----------------------------------------------------------------------------
 
 
-def _lacks_an_interval(cells: Estimates, metrics: Sequence[str]) -> bool:
+def _lacks_an_interval(shown: ScenarioTable) -> bool:
     """Whether a mean that is shown has no interval."""
-    shown = (cell[metric] for cell in cells.values() for metric in metrics)
-    return any(e["mean"] is not None and e["ci_low"] is None for e in shown)
+    estimates = (cell[metric] for cell in shown.cells.values() for metric in shown.metrics)
+    return any(e["mean"] is not None and e["ci_low"] is None for e in estimates)
 
 
-def _mean_lines(cells: Estimates, metrics: Sequence[str], adjusted: bool) -> Iterator[Text]:
+def _mean_lines(shown: ScenarioTable, adjusted: bool) -> Iterator[Text]:
     """Below the name of each cell a line of means, one of half-widths, and so on.
 
     The name has a line of its own, so that seven columns of numbers fit 80 characters.
     """
     blocks = {
         f"{name} (max_attempts {cell['max_attempts']}{cell['replications_text']})": _labelled(
-            [cell[metric] for metric in metrics], adjusted
+            [cell[metric] for metric in shown.metrics], adjusted
         )
-        for name, cell in cells.items()
+        for name, cell in shown.cells.items()
     }
-    heads = [("\n" + METRICS[metric].heading).split("\n")[-2:] for metric in metrics]
+    n_lines = 3 if shown.has_units else 2
+    heads = [("\n" + head).split("\n")[-n_lines:] for head in shown.heads]
     rows = [entries for lines in blocks.values() for entries in lines.values()]
     widths = [max(map(len, (*head, *(row[i] for row in rows)))) for i, head in enumerate(heads)]
 
@@ -145,12 +147,20 @@ def _mean_lines(cells: Estimates, metrics: Sequence[str], adjusted: bool) -> Ite
         columns = (f"{entry:>{width}}" for entry, width in zip(entries, widths, strict=True))
         return _unbroken(f"  {label:<10}  " + "  ".join(columns), style)
 
-    for i in range(2):
+    for i in range(n_lines):
         yield line("", [head[i] for head in heads])
     for title, lines in blocks.items():
         yield Text(title, "bold")
         for label, entries in lines.items():
             yield line(label, entries, "" if label == "mean" else "dim")
+
+
+def _layer_lines(results: Results, table: ScenarioTable) -> Iterator[Text]:
+    lines = list(layer_lines(results, table))
+    if lines:
+        yield Text("Calls per request, by layer", "bold")
+    for name, text in lines:
+        yield Text(f"  {name}: {text}")
 
 
 def _labelled(estimates: Sequence[Mapping[str, Any]], adjusted: bool) -> dict[str, list[str]]:
@@ -203,16 +213,16 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
 # --- claims ---------------------------------------------------------------------------------------
 
 
-def _claims_table(claims: pl.DataFrame) -> Table:
+def _claims_table(results: Results) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("claim", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
     table.add_column("difference\nleft - right", justify="right", no_wrap=True)
-    with_lesson = claims["lesson_share"].count() > 0
+    with_lesson = results.claims["lesson_share"].count() > 0
     if with_lesson:
         table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=not with_lesson)
-    for claim in claim_texts(claims):
+    for claim in claim_texts(results):
         table.add_row(
             Text(claim.text),
             f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,

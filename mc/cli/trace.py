@@ -36,6 +36,7 @@ def trace(
     out: Annotated[
         Path | None,
         typer.Option(
+            callback=options.home_expanded,
             help="The table; the picture goes beside it.  [default: <name of FILE>-trace.parquet]",
         ),
     ] = None,
@@ -62,7 +63,7 @@ def trace(
         table = out or Path(f"{experiment.name}-trace.parquet")
         _check_table(table)
         rounds = runner.trace_points(experiment, points, [replication])
-        svg, png = reports.draw_trace(rounds, points)
+        svg, png = reports.draw_trace(rounds, points, experiment.source)
         files = {
             table: store.table_bytes(rounds),
             table.with_suffix(".svg"): svg.encode(),

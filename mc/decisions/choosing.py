@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text
 from mc.model import METRICS, Metric
-from mc.model.digits import value_text
+from mc.model.digits import axis_text, is_axis_value, value_text
 from mc.store import FolderError, Results, axis_names
 
 
@@ -23,18 +23,16 @@ def coordinates(results: Results) -> list[str]:
     return ["scenario", "policy", *axis_names(results.manifest)]
 
 
-def cell_name(cell: dict[str, Any], names: Sequence[str]) -> str:
-    """Call a cell by some of its coordinates."""
+def cell_name(cell: Mapping[str, Any], names: Sequence[str], source: Mapping[str, Any]) -> str:
+    """Call a cell by some of its coordinates, as the experiment `source` writes them."""
     texts = [
-        str(cell[name]) if name in ("scenario", "policy") else f"{name} {_plain(cell[name])}"
+        str(cell[name])
+        if name in ("scenario", "policy")
+        else f"{name} {axis_text(source, name, cell[name])}"
         for name in names
         if cell[name] != "default"
     ]
     return ", ".join(texts) or "default"
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else value_text(value)
 
 
 def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
@@ -78,23 +76,37 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
         if name not in cells.columns:
             known = [*coordinates(results), "cell"]
             raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
-        left = cells.filter(_equals(cells[name], value))
+        left = cells.filter(_equals(cells[name], value, results.manifest["experiment"]))
         if left.height == 0:
-            written = value_text if name in ("scenario", "policy") else _plain
-            values = list(dict.fromkeys(map(written, cells[name].to_list())))
+            values = list(dict.fromkeys(_written(results, name, v) for v in cells[name].to_list()))
+            between = ", " if any(" " in value for value in values) else " "
             more = " ..." if len(values) > SHOWN else ""
             raise QuestionError(
-                f"no cell has {name} = {value}; {name} is one of {' '.join(values[:SHOWN])}{more}"
+                f"no cell has {name} = {value}; "
+                f"{name} is one of {between.join(values[:SHOWN])}{more}"
             )
         cells = left
         names.add(name)
     return cells, names
 
 
-def _equals(column: pl.Series, text: str) -> pl.Series:
+def _written(results: Results, name: str, value: Any) -> str:
+    if name in ("scenario", "policy"):
+        return value_text(value)
+    return axis_text(results.manifest["experiment"], name, value)
+
+
+def _equals(column: pl.Series, text: str, source: Mapping[str, Any]) -> pl.Series:
     """Where a column has the value that a text means."""
     if text == "none":
         return column.is_null()
+    in_units = [
+        value
+        for value in column.unique().to_list()
+        if value is not None and is_axis_value(source, column.name, value, text)
+    ]
+    if in_units:
+        return column.is_in(in_units).fill_null(False)
     if column.dtype == pl.String:
         return (column == (tries_text(text) if column.name == "tries" else text)).fill_null(False)
     try:

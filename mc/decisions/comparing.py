@@ -96,8 +96,10 @@ def compare(
                 f"{results.folder}: keeps histograms, and has counted no other pairs than those "
                 "with the baseline policy"
             )
-    names = coordinates(results)
-    named = {cell["cell"]: cell_name(cell, names) for cell in results.cells.iter_rows(named=True)}
+    names, source = coordinates(results), results.manifest["experiment"]
+    named = {
+        cell["cell"]: cell_name(cell, names, source) for cell in results.cells.iter_rows(named=True)
+    }
     return (
         compared.filter(pl.col("metric").is_in(chosen))
         .rename({"cell": "left", "baseline": "right"})

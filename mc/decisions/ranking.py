@@ -17,6 +17,7 @@ from mc.decisions.choosing import QuestionError, metric_named
 from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
 from mc.experiment.messages import quote
 from mc.model import Metric
+from mc.model.digits import rounds_per_second
 from mc.statistics.best import (
     NO,
     Constraint,
@@ -51,7 +52,8 @@ def best(
     goal : {"min", "max"}
         Which of the two.
     subject_to : sequence of str
-        Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``.
+        Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``,
+        ``"window_rate <= 300/s"``. A number without a unit is in the metric's own.
     per : sequence of str
         Coordinates, that is scenario, policy and the axes of the grid: for each of their values
         the best is sought among its own cells. With none all cells compete.
@@ -295,25 +297,32 @@ def _on_frontier(
     )
 
 
-_CONSTRAINT: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*")
+_CONSTRAINT: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S.*?)\s*")
 
 
 def _constraint(text: str, results: Results) -> tuple[Metric, Relation, float]:
-    """Read ``metric relation number``."""
+    """Read ``metric relation number``; the number may have a unit."""
     match = _CONSTRAINT.fullmatch(text)
+    if match is None:
+        raise QuestionError(f'a condition must be like "times_usual <= 2", got {quote(text)}')
+    metric = metric_named(match[1], results)
     try:
-        if match is None:
-            raise ValueError
-        number = float(match[3])
-        if not math.isfinite(number):
-            raise ValueError
-        return metric_named(match[1], results), cast(Relation, match[2]), number
-    except QuestionError:
-        raise
-    except ValueError:
+        number = _number(match[3], metric, rounds_per_second(results.manifest["experiment"]))
+    except ValueError as error:
         raise QuestionError(
-            f'a condition must be like "times_usual <= 2", got {quote(text)}'
+            f'a condition must be like "times_usual <= 2", got {quote(text)}: {error}'
         ) from None
+    return metric, cast(Relation, match[2]), number
+
+
+def _number(text: str, metric: Metric, per_second: float | None) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return metric.number_of(text, per_second)
+    if not math.isfinite(number):
+        raise ValueError("the number must be finite")
+    return number
 
 
 def _finite(values: Any) -> pl.Series:

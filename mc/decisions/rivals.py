@@ -144,7 +144,8 @@ def read_rivals(
         say(f"only the first {n_rows:,} replications are used, which all of these cells have")
     values, n, undefined = _known_values(taken, len(settings), rivals.height)
     for name, k in undefined if len(settings) > 1 else ():
-        where = cell_name(settings[k].row(0, named=True), across)
+        source = results.manifest["experiment"]
+        where = cell_name(settings[k].row(0, named=True), across, source)
         say(f"{where}: {name} is undefined, it is left out there")
     if n < MIN_REPLICATIONS:
         raise QuestionError(_too_few(cells, n, list(dict.fromkeys(name for name, _ in undefined))))
@@ -207,7 +208,7 @@ def _too_few(cells: pl.DataFrame, n: int, undefined: Sequence[str]) -> str:
     """Why there is no answer."""
     where = "there"
     if cells["scenario"].n_unique() == 1:
-        where = cell_name(cells.row(0, named=True), ["scenario"])
+        where = str(cells[0, "scenario"])
     if undefined:
         return f"{where}: no answer, for {listed(undefined)} is undefined without a fault window"
     return (

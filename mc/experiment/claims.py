@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, get_args
 
@@ -31,7 +31,6 @@ from mc.experiment.validation import (
     within,
 )
 from mc.model import METRICS, parse_parameter
-from mc.model.digits import value_text
 
 # ---- Claims ----------------------------------------------------------------------------------
 
@@ -67,16 +66,20 @@ class ClaimTable(Table):
             yield f"margin goes with relation =, got {relation}"
 
 
-def read_claims(tables: Sequence[ClaimTable], cells: Cells) -> Checked[list[Claim]]:
+Write = Callable[[str, Any], str]
+"""Writes a value of an axis."""
+
+
+def read_claims(tables: Sequence[ClaimTable], cells: Cells, write: Write) -> Checked[list[Claim]]:
     """Read the claims; one with a fault is left out."""
     claims = []
     for label, table in labelled("claim", tables):
-        claim = yield from within(label, _claim(table, cells))
+        claim = yield from within(label, _claim(table, cells, write))
         claims += [] if claim is None else [claim]
     return claims
 
 
-def _claim(table: ClaimTable, cells: Cells) -> Checked[Claim | None]:
+def _claim(table: ClaimTable, cells: Cells, write: Write) -> Checked[Claim | None]:
     faults, (scenario, policies, i) = outcome(_compared(table, cells.axes))
     if not faults and not table.has_fault:
         faults, _ = outcome(table.check())
@@ -90,10 +93,7 @@ def _claim(table: ClaimTable, cells: Cells) -> Checked[Claim | None]:
     for policy in policies:
         number = yield from cells.number(scenario, policy, i)
         numbers += [] if number is None else [number]
-    at = [
-        f"{name} {value if isinstance(value, str) else value_text(value)}"
-        for name, value in table.at.items()
-    ]
+    at = [f"{name} {write(name, value)}" for name, value in table.at.items()]
     value = table.value
     return Claim(
         text=table.text,

@@ -14,9 +14,10 @@ from mc.experiment.experiment import Keep
 from mc.experiment.keys import Parameters, Printable, key
 from mc.experiment.messages import quote
 from mc.experiment.precision import MAX_REPLICATIONS, PrecisionTable
+from mc.experiment.quantities import NUMBERS_OF_METRICS, ROUND
 from mc.experiment.spacing import Design
 from mc.experiment.validation import FAULTY, Checked, Table
-from mc.model import PARAMETERS, Generator
+from mc.model import PARAMETERS, Generator, units
 
 SEEDS: Final[dict[Generator, tuple[int, int]]] = {
     "philox": (0, 2**64 - 1),
@@ -45,6 +46,7 @@ class File(Table):
     keep: Keep = key('"rows" or "histograms"', "rows")
     lesson_shares: bool = key("true or false", default=False)
     precision: PrecisionTable | None = key("a table: [precision]", None)
+    layer_names: list[Printable] | None = key("a list of texts, one for each layer", None)
     baseline: str | None = key("the name of a policy", None)
     scenario: list[Named] = _tables("scenario")
     policy: list[Named] = _tables("policy")
@@ -107,6 +109,38 @@ class _Draft7(GenerateJsonSchema):
         return False
 
 
+def _add_texts_with_units(definitions: dict[str, Any]) -> None:
+    """Let texts stand for numbers where `read` takes them: the models see numbers only."""
+    for name, parameter in PARAMETERS.items():
+        if parameter.dimension is not None:
+            text = {"type": "string", "pattern": units.PATTERNS[parameter.dimension]}
+            for kind in ("", "_range", "_span"):
+                if f"{name}{kind}" in definitions:
+                    definitions[f"{name}{kind}"] = _or_text(definitions[f"{name}{kind}"], text)
+    time, rate, share = (
+        {"type": "string", "pattern": units.PATTERNS[dimension]} for dimension in units.FORMS
+    )
+    definitions["Parameters"]["properties"][ROUND] = time | {"description": "length of a round"}
+    definitions["Bounds"] = _or_text(definitions["Bounds"], {"anyOf": [time, rate, share]})
+    for table, keys in NUMBERS_OF_METRICS.items():
+        properties = definitions[table]["properties"]
+        texts = {"anyOf": [time, rate]}
+        properties |= {key: _or_text(properties[key], texts) for key in keys}
+
+
+def _or_text(schema: Any, text: dict[str, Any]) -> Any:
+    """Allow a text in place of each number in a schema, but for how many there are."""
+    if isinstance(schema, list):
+        return [_or_text(entry, text) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    changed = {k: v if k == "steps" else _or_text(v, text) for k, v in schema.items()}
+    if schema.get("type") not in ("number", "integer"):
+        return changed
+    about = {key: changed.pop(key) for key in ("description", "default") if key in changed}
+    return about | {"anyOf": [changed, text]}
+
+
 def json_schema() -> dict[str, Any]:
     """Make the JSON schema of an experiment file, for editors that complete and check TOML.
 
@@ -121,5 +155,6 @@ def json_schema() -> dict[str, Any]:
     """
     schema = File.model_json_schema(ref_template="#/definitions/{model}", schema_generator=_Draft7)
     definitions = schema.pop("$defs")
+    _add_texts_with_units(definitions)
     head = {"$schema": _Draft7.schema_dialect, "title": "retrystorm experiment"}
     return schema | head | {"definitions": definitions}

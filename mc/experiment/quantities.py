@@ -11,10 +11,14 @@ from typing import Any, Final
 
 from mc.experiment.messages import show, table_label
 from mc.experiment.validation import FAULTY, Checked
-from mc.model import PARAMETERS, as_number, units
+from mc.model import METRICS, PARAMETERS, as_number, units
 
 ROUND: Final = "round"
 """The other form of `rounds_per_second`: how long a round is, as a time."""
+
+
+NUMBERS_OF_METRICS: Final = {"ClaimTable": ("value", "margin"), "PrecisionTable": ("absolute",)}
+"""By the model of a table its keys whose numbers are compared with a metric."""
 
 
 def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[list[str]]:
@@ -66,7 +70,38 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
                     table[name] = FAULTY
                 if label in ("[grid]", "[design]"):
                     in_units.append(name)
+    yield from _read_numbers_of_metrics(data, None if varying else per_second)
     return in_units
+
+
+def _read_numbers_of_metrics(data: Mapping[str, Any], per_second: float | None) -> Checked[None]:
+    """Replace texts with units by numbers in the unit of the metric that they are compared with."""
+    tables = [
+        (table_label("claim", number, table.get("text")), table, NUMBERS_OF_METRICS["ClaimTable"])
+        for number, table in _listed(data, "claim")
+    ]
+    if isinstance(data.get("precision"), dict):
+        tables.append(("[precision]", data["precision"], NUMBERS_OF_METRICS["PrecisionTable"]))
+    for label, table, keys in tables:
+        named = table.get("metric")
+        names = named if isinstance(named, list) else [named]
+        metrics = [METRICS[name] for name in names if isinstance(name, str) and name in METRICS]
+        for key in (key for key in keys if metrics and _has_number_with_unit(table.get(key))):
+            value = table[key]
+            try:
+                if len({metric.unit for metric in metrics}) > 1:
+                    raise ValueError(
+                        f"must be a number for metrics of several units, got {value!r}"
+                    )
+                entries = value if isinstance(value, list) else [value]
+                numbers = [
+                    metrics[0].number_of(entry, per_second) if isinstance(entry, str) else entry
+                    for entry in entries
+                ]
+                table[key] = numbers if isinstance(value, list) else numbers[0]
+            except ValueError as error:
+                yield f"{label}: {key}: {error}"
+                table[key] = FAULTY
 
 
 def _read_round(where: str, table: dict[str, Any]) -> Checked[None]:
@@ -108,6 +143,13 @@ def _has_text(value: object) -> bool:
     if isinstance(value, list):
         return any(map(_has_text, value))
     return isinstance(value, str) and value != "none"
+
+
+def _has_number_with_unit(value: object) -> bool:
+    """Whether a value, or one of a list, seems to be one; other texts are refused later."""
+    if isinstance(value, list):
+        return any(map(_has_number_with_unit, value))
+    return isinstance(value, str) and units.begins_with_a_number(value)
 
 
 def _number(name: str, value: Any, per_second: float) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +16,11 @@ from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
 from mc.experiment.file import DEFAULT_SEED, File
 from mc.experiment.keys import Parameters, as_list
-from mc.experiment.messages import hint, quote
+from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, metrics_of
+from mc.model.digits import axis_text
 
 
 def read(
@@ -80,7 +83,7 @@ def _load(path: str | Path) -> dict[str, Any]:
     """Parse the file, floats as `Printed`."""
     try:
         # Windows editors put a byte order mark in front
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = Path(os.path.expanduser(path)).read_text(encoding="utf-8-sig")
     except OSError as error:
         fault = f"{path}: cannot be read: {error.strerror}{_near(Path(path))}"
         raise ExperimentError([fault]) from error
@@ -135,7 +138,11 @@ def _check(
     if excludes is not None and axes.n_cells <= MAX_CELLS:
         cells = yield from make_cells(axes, fixed, excludes, file.generator, progress)
     yield from _check_baseline(file.baseline, cells)
-    claims = yield from read_claims(file.claim, cells)
+    yield from _check_layer_names(file.layer_names, cells)
+    sound = {name: value for name, value in fixed.items() if value is not FAULTY}
+    axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
+    written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
+    claims = yield from read_claims(file.claim, cells, written)
     published = yield from read_published(file.published, cells)
     yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)
@@ -174,6 +181,14 @@ def _check_baseline(baseline: str | None, cells: Cells) -> Checked[None]:
         if all(isinstance(number, str) for number in numbers):
             cure = "name a policy that remains: baseline = ..."
             yield f"baseline {quote(name)} is left out everywhere: {cure}"
+
+
+def _check_layer_names(names: list[str] | None, cells: Cells) -> Checked[None]:
+    """Check that there are as many names as some cell has layers."""
+    lengths = sorted({len(point.parameters.tries) for point in cells.points})
+    if names not in (None, FAULTY) and lengths and len(names or ()) not in lengths:
+        n = " or ".join(map(str, lengths))
+        yield f"layer_names must have a name for each layer of tries ({n}), got {show(names)}"
 
 
 def _check_metrics(
@@ -219,6 +234,8 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         "claim": data.get("claim", []),
         "published": data.get("published", []),
     }
+    if file.layer_names:
+        source["layer_names"] = file.layer_names
     if parts.in_units:
         source["in_units"] = parts.in_units
     return Experiment(

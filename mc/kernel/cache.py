@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import sys
+import uuid
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Any, Final
 
 from platformdirs import user_cache_path
 
-__all__ = ["CACHE_FOLDER", "compiled", "form_for"]
+__all__ = ["CACHE_FOLDER", "CacheWarning", "compiled", "form_for"]
 
 
 def _cache_folder() -> str:
@@ -40,6 +43,102 @@ beside its work (with them, 84 instead of 11 ns for a retry).
 """
 
 
+class CacheWarning(RuntimeWarning):
+    """Compiled code cannot be kept, so that every start compiles anew."""
+
+
+class SealedCache:
+    """Compiled code of one function: a file for each signature, with its hash in front.
+
+    It takes the place of numba's own cache, which trusts what it finds: a file that was cut short
+    or damaged there ends the process in `pickle` or in LLVM. Here a file whose content is not what
+    was written counts as none, and is written again. Files are moved into place whole, and no
+    index has to agree with them.
+
+    Parameters
+    ----------
+    function : callable
+        What is compiled.
+    """
+
+    _HASH_BYTES = 32
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self._constants = _constants(function)
+
+    @property
+    def cache_path(self) -> str | None:
+        """The folder, if files can be written there."""
+        return CACHE_FOLDER if _writable(CACHE_FOLDER) else None
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Read what was compiled for a signature; None: there is nothing of use."""
+        from numba.core.compiler import CompileResult
+
+        target.refresh()
+        key = self._key(signature, target.codegen())
+        try:
+            content = self._path(key).read_bytes()
+        except OSError:
+            return None
+        seal, payload = content[: self._HASH_BYTES], content[self._HASH_BYTES :]
+        if hashlib.sha256(payload).digest() != seal:
+            return None
+        kept_key, reduced = pickle.loads(payload)
+        return CompileResult._rebuild(target, *reduced) if kept_key == key else None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Write what was compiled, or warn that it cannot be."""
+        from numba.core.serialize import dumps
+
+        key = self._key(signature, result.codegen)
+        payload = dumps((key, result._reduce()))
+        path = self._path(key)
+        partial = path.with_suffix(f".{uuid.uuid4().hex[:8]}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                partial.write_bytes(hashlib.sha256(payload).digest() + payload)
+                partial.replace(path)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            _warn_once(error)
+
+    def _key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
+        # the machine's instructions are in it: a home folder may be shared by several kinds
+        return (self._name, self._constants, str(signature), codegen.magic_tuple())
+
+    def _path(self, key: tuple[Any, ...]) -> Path:
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        return Path(CACHE_FOLDER) / f"{self._name}-{digest[:16]}.code"
+
+
+def _constants(function: Any) -> tuple[Any, ...]:
+    """What a function has from the one that made it: all else is in the hash of the sources."""
+    inner = getattr(function, "py_func", function)
+    cells = (cell.cell_contents for cell in inner.__closure__ or ())
+    return tuple(_constants(value) if callable(value) else value for value in cells)
+
+
+_warned: Final[set[str]] = set()
+
+
+def _warn_once(error: OSError) -> None:
+    if CACHE_FOLDER in _warned:
+        return
+    _warned.add(CACHE_FOLDER)
+    warnings.warn(
+        f"{CACHE_FOLDER}: {error.strerror}; the compiled kernel cannot be kept there, and every "
+        "start compiles it anew; set NUMBA_CACHE_DIR to a folder that has room and can be "
+        "written to",
+        CacheWarning,
+        stacklevel=2,
+    )
+
+
 def _writable(folder: str) -> bool:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -55,19 +154,24 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     without what that takes: a quarter of the time of compiling.
 
     Without a place for the cache every start compiles anew; better slow than not at all.
+
+    Raises
+    ------
+    RuntimeError
+        Numba was told not to compile.
     """
     import numba
 
-    # its attributes are made at import, unseen by type checkers
+    # made when numba is imported, unseen by type checkers
     config: Any = numba.config
+    if config.DISABLE_JIT:
+        raise RuntimeError("NUMBA_DISABLE_JIT is set: the kernel runs compiled only; unset it")
     kind: Any = {"nogil": True} if entry else {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
     def make(function: Callable[..., Any]) -> Any:
-        before, config.CACHE_DIR = config.CACHE_DIR, CACHE_FOLDER  # read by `njit`
-        try:
-            return numba.njit(cache=_writable(CACHE_FOLDER), **_OPTIONS, **kind)(function)
-        finally:
-            config.CACHE_DIR = before
+        dispatcher = numba.njit(**_OPTIONS, **kind)(function)
+        dispatcher._cache = SealedCache(function)
+        return dispatcher
 
     return make
 

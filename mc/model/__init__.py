@@ -35,6 +35,7 @@ from mc.model.metrics import (
     RECOVERY,
     Metric,
     PerCell,
+    calls_per_request,
     counters_of,
     metrics_of,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "Schedule",
     "arrival_thresholds",
     "as_number",
+    "calls_per_request",
     "chain_kind",
     "conflicts",
     "counters_of",

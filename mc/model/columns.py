@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import polars as pl
 
 ColumnType = Literal["int32", "int64", "float", "text"]
 """A float has 64 bits."""
+
+
+OF_METRIC: Final = "of the metric"
+"""The unit of a column whose lines are about several metrics."""
 
 
 @dataclass(frozen=True)

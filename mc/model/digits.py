@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from mc.model import units
-from mc.model.cell import PARAMETERS
+from mc.model.cell import PARAMETERS, as_number
+from mc.model.metrics import METRICS
 
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
@@ -112,6 +113,55 @@ def value_text(value: object) -> str:
     return text.removesuffix(".0")
 
 
+def rounds_per_second(source: Mapping[str, Any]) -> float | None:
+    """How many rounds a second has in all cells of an experiment; None where they differ in it.
+
+    The argument is the experiment as read, see `Experiment.source`.
+    """
+    name = "rounds_per_second"
+    design = source["design"] or {"ranges": []}
+    axes = {axis["name"] for axis in (*source["grid"], *design["ranges"])}
+    if name in axes or any(name in point for point in (*source["scenario"], *source["policy"])):
+        return None
+    return float(source["fixed"].get(name, PARAMETERS[name].default))
+
+
+def readers_second(source: Mapping[str, Any]) -> float | None:
+    """How many rounds the second has in which a reader is given times and rates.
+
+    None where a reader is given rounds: where the cells of an experiment differ in their length,
+    and where figures were published, which are in rounds and are compared digit by digit.
+    """
+    return None if source["published"] else rounds_per_second(source)
+
+
+def number_text(number: float, metrics: Sequence[str], per_second: float | None) -> str:
+    """Write a number that some metrics are compared with, in the unit of a reader.
+
+    Parameters
+    ----------
+    number : float
+        In the unit of the metrics.
+    metrics : sequence of str
+        If they have different units, the number is written as it is.
+    per_second : float or None
+        Rounds in a second; None where a reader is given rounds.
+
+    Returns
+    -------
+    str
+    """
+    own = {METRICS[name].unit for name in metrics}
+    unit, factor = units.for_reader(own.pop() if len(own) == 1 else "", per_second)
+    return f"{number * factor:g} {unit}" if factor != 1 else f"{number:g}"
+
+
+def layer_names(source: Mapping[str, Any], n: int) -> list[str]:
+    """Name n layers, the outermost first: as the experiment does, or by their number from 1."""
+    names: list[str] = source.get("layer_names", [])
+    return names if len(names) == n else [f"layer {i}" for i in range(1, n + 1)]
+
+
 def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
     """Write a value of an axis as the experiment gives it: with a unit, or as a number.
 
@@ -122,15 +172,38 @@ def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
     name : str
         The parameter.
     value : object
-        Its value, in the parameter's own unit.
+        Its value, in the parameter's own unit, or as columns have it.
 
     Returns
     -------
     str
     """
-    if name not in source.get("in_units", ()):
+    is_in_units = name in source.get("in_units", ()) and value != "none"
+    per_second = rounds_per_second(source) if is_in_units else None
+    if per_second is None:
         return value if isinstance(value, str) else value_text(value)
-    default = PARAMETERS["rounds_per_second"].default
-    per_second = source["fixed"].get("rounds_per_second", default)
     parameter = PARAMETERS[name]
-    return units.text_of(parameter.dimension, value, per_second, parameter.unit)
+    return units.text_of(
+        parameter.dimension, parameter.kind.from_column(value), per_second, parameter.unit
+    )
+
+
+def is_axis_value(source: Mapping[str, Any], name: str, value: object, text: str) -> bool:
+    """Whether a text with a unit, as people write it, means a value of an axis.
+
+    Arguments as for `axis_text`, and the text.
+    """
+    per_second = rounds_per_second(source)
+    if per_second is None or name not in PARAMETERS:
+        return False
+    if text == axis_text(source, name, value):
+        return True
+    try:
+        number = as_number(name, text, per_second)
+    except ValueError:
+        return False
+    return (
+        isinstance(number, float)
+        and isinstance(value, int | float)
+        and (value_text(number) == value_text(float(value)))
+    )

@@ -7,11 +7,14 @@ is an entry here and its place in the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mc.model import units
 from mc.model.cell import MAX_LAYERS, Cell
+from mc.model.parameters import DIMENSIONS
+from mc.model.units import Dimension
 
 PerCell = Literal["window_rounds", "window_arrivals"]
 """What a counter can be divided by that is constant in a cell: the rounds of the fault window that
@@ -69,6 +72,46 @@ class Metric:
     def is_ratio(self) -> bool:
         """Whether it is computed from counters, and never stored in their place."""
         return self.counter != self.name
+
+    @property
+    def dimension(self) -> Dimension | None:
+        """What a text with a unit measures; None if a number of it is written without one."""
+        return DIMENSIONS.get(self.unit)
+
+    def number_of(self, text: str, per_second: float | None) -> float:
+        """Read a text with a unit, such as ``2 s`` or ``300/s``, as a number in the metric's own.
+
+        Parameters
+        ----------
+        text : str
+            What the user wrote.
+        per_second : float or None
+            Rounds in a second; None where cells differ in it.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            It is no such text, or `per_second` is None.
+        """
+        dimension = self.dimension
+        quantity = None if dimension is None else units.parse(text, dimension)
+        if quantity is None:
+            of = f" ({self.unit})" if self.unit else ""
+            advice = units.advice(text, dimension)
+            cure = f"; {advice}" if advice else ""
+            raise ValueError(f"{self.name} must be a number{of}, got {text!r}{cure}")
+        if per_second is None:
+            raise ValueError(
+                f"{self.name} must be a number ({self.unit}) where cells differ in the length of "
+                f"their rounds, got {text!r}"
+            )
+        if dimension == "time":
+            return units.in_rounds(quantity.value, per_second)
+        return units.whole_if_nearly(quantity.value / per_second)
 
 
 def _has_deadline(cell: Cell) -> bool:
@@ -169,7 +212,7 @@ _RATIOS: Final = (
     Metric(
         "window_rate",
         "calls/round",
-        "calls per round of the fault window",
+        "calls inside the fault window, over its length",
         counter="window_calls",
         per_cell="window_rounds",
         nullable=True,
@@ -179,7 +222,7 @@ _RATIOS: Final = (
     Metric(
         "times_usual",
         "",
-        "calls per round of the fault window, over the arrivals per round",
+        "rate of calls inside the fault window, over that of the arrivals",
         counter="window_calls",
         per_cell="window_arrivals",
         nullable=True,
@@ -217,6 +260,25 @@ HEADLINE: Final = (
 
 RECOVERY: Final = ("wait_mean", "wait_max", "late", "second_peak", "drain")
 """Columns of the second table: how long the callers wait, and what follows the fault."""
+
+
+def calls_per_request(means: Mapping[str, float | None]) -> list[float]:
+    """How many calls each layer of a cell makes for a request, the outermost first.
+
+    Parameters
+    ----------
+    means : mapping of str to float or None
+        Of the metrics of the cell.
+
+    Returns
+    -------
+    list of float
+        Means of calls over the mean of requests; empty where a single layer decides.
+    """
+    of_outer = [means.get(f"calls_{layer}") for layer in range(1, MAX_LAYERS)]
+    known = [mean for mean in of_outer if mean is not None]
+    requests, calls = means["requests"], means["calls"]
+    return [mean / requests for mean in (*known, calls or 0.0)] if known and requests else []
 
 
 def metrics_of(cells: Iterable[Cell]) -> dict[str, Metric]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from mc.model.columns import ColumnType
 from mc.model.units import Dimension
 
-_DIMENSIONS: Final[dict[str, Dimension]] = {
+DIMENSIONS: Final[dict[str, Dimension]] = {
     "rounds": "time",
     "calls/round": "rate",
     "requests/s": "rate",
@@ -92,7 +92,7 @@ class Parameter:
     @property
     def dimension(self) -> Dimension | None:
         """What a text with a unit measures; None if the parameter takes no such text."""
-        return _DIMENSIONS.get(self.unit)
+        return DIMENSIONS.get(self.unit)
 
     @property
     def toml_default(self) -> Any:

@@ -30,6 +30,13 @@ _PATTERNS: Final[dict[Dimension, re.Pattern[str]]] = {
     "rate": re.compile(rf"(?P<number>{_NUMBER}) ?/ ?(?P<unit>{_UNIT})"),
     "share": re.compile(rf"(?P<number>{_NUMBER}) %"),
 }
+PATTERNS: Final[dict[Dimension, str]] = {
+    "time": f"^{_NUMBER} ?({_UNIT})$",
+    "rate": f"^{_NUMBER} ?/ ?({_UNIT})$",
+    "share": f"^{_NUMBER} %$",
+}
+"""The same as regular expressions of JSON schemas."""
+
 _COMMA: Final = re.compile(r"[0-9]+(,[0-9]+)+(\.[0-9]+)?")
 
 _WHOLE: Final = 1e-9
@@ -151,6 +158,28 @@ def format_time(seconds: float) -> str:
         if seconds >= least:
             return f"{_four_digits(seconds / SECONDS[unit])} {unit}"
     return f"{_four_digits(seconds / SECONDS['us'])} us" if seconds > 0 else "0 s"
+
+
+def for_reader(unit: str, per_second: float | None) -> tuple[str, float]:
+    """In which unit a reader is given a number, and by what it is multiplied for that.
+
+    Parameters
+    ----------
+    unit : str
+        Of the number, as columns have it.
+    per_second : float or None
+        Rounds in a second; None where a reader is given rounds, too.
+
+    Returns
+    -------
+    unit : str
+    factor : float
+    """
+    if per_second is not None and unit == "rounds":
+        return "s", 1 / per_second
+    if per_second is not None and unit == "calls/round":
+        return "calls/s", per_second
+    return unit, 1.0
 
 
 def text_of(dimension: Dimension | None, value: object, per_second: float, unit: str = "") -> str:

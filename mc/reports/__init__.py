@@ -17,9 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mc import store
 
@@ -119,7 +119,9 @@ def _mark(results: Results) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, bytes]:
+def draw_trace(
+    rounds: pl.DataFrame, points: Sequence[Point], source: Mapping[str, Any]
+) -> tuple[str, bytes]:
     """Draw one replication of some cells, see `mc.runner.trace_points`.
 
     Parameters
@@ -128,13 +130,15 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
         As `trace_points` gives it, one replication of each cell.
     points : sequence of Point
         The cells.
+    source : mapping
+        The experiment, see `Experiment.source`.
 
     Returns
     -------
     svg : str
     png : bytes
     """
-    from mc.reports.notation import value_text
+    from mc.model.digits import axis_text, readers_second
     from mc.reports.rendering import draw, png_file, svg_file
     from mc.reports.replication import draw_replication
     from mc.reports.style import style
@@ -143,8 +147,8 @@ def draw_trace(rounds: pl.DataFrame, points: Sequence[Point]) -> tuple[str, byte
     labels = {}
     for point in points:
         names = [name for name in (point.scenario, point.policy) if name != "default"]
-        names += [f"{name} {value_text(value)}" for name, value in point.at.items()]
+        names += [f"{name} {axis_text(source, name, value)}" for name, value in point.at.items()]
         labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
     with style():
-        drawing = draw_replication(rounds, cells, labels)
+        drawing = draw_replication(rounds, cells, labels, readers_second(source))
         return svg_file(draw(drawing, "trace"), drawing.n_columns), png_file(drawing)

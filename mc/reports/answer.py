@@ -11,7 +11,6 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import MAX
-from mc.model import METRICS
 from mc.reports.notation import in_a_sentence, short, with_error
 from mc.reports.scenario import Scenario
 from mc.reports.view import View
@@ -62,7 +61,7 @@ def cited(view: View) -> dict[str, tuple[list[dict[str, Any]], int]]:
 
 def estimate(view: View, cell: int, metric: str) -> str:
     """A mean with its error and unit, as a sentence has it."""
-    unit = METRICS[metric].unit
+    unit = view.unit(metric)
     return in_a_sentence(view.mean(cell, metric), view.half_width(cell, metric), unit)
 
 
@@ -97,7 +96,7 @@ def ratio(scenario: Scenario, metric: str) -> str:
 
 def largest_difference(scenario: Scenario) -> dict[str, Any] | None:
     """The comparison with a baseline in which the strain differs most; None without one."""
-    compared = scenario.view.results.comparisons.filter(
+    compared = scenario.view.comparisons.filter(
         pl.col("cell").is_in(scenario.cells),
         pl.col("metric") == scenario.strain,
         pl.col("mean_difference").is_not_null(),
@@ -106,7 +105,7 @@ def largest_difference(scenario: Scenario) -> dict[str, Any] | None:
         return None
     by_size = compared.sort(pl.col("mean_difference").abs(), "cell", descending=[True, False])
     line = by_size.row(0, named=True)
-    unit, lines = METRICS[scenario.strain].unit, scenario.view.lines
+    unit, lines = scenario.view.unit(scenario.strain), scenario.view.lines
     return line | {
         "label": lines[line["cell"]]["label"],
         "baseline": lines[line["baseline"]]["label"],
@@ -116,7 +115,7 @@ def largest_difference(scenario: Scenario) -> dict[str, Any] | None:
 
 def published_figures(view: View) -> dict[str, Any]:
     """How many published figures have a percentile, and the one furthest from the median."""
-    figures = view.results.summary.filter(pl.col("published_percentile").is_not_null())
+    figures = view.summary.filter(pl.col("published_percentile").is_not_null())
     percentile = pl.col("published_percentile")
     furthest = figures.sort((percentile - 50).abs(), "cell", descending=[True, False])
     return {

@@ -11,7 +11,6 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from mc.model import HEADLINE, METRICS
-from mc.reports.notation import metric_title
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.style import INK, SERIES
@@ -101,8 +100,9 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
 
 def _bar_width(scenario: Scenario, cells: list[int], metric: str) -> float:
     """A width that suits the usual cell: Freedman and Diaconis 1981."""
+    factor = scenario.view.factor(metric)
     widths = [
-        2 * (line["p75"] - line["p25"]) / line["n"] ** (1 / 3)
+        2 * (line["p75"] - line["p25"]) / factor / line["n"] ** (1 / 3)
         for line in (scenario.view.estimates[cell, metric] for cell in cells)
         if line["n"]
     ]
@@ -132,7 +132,7 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
     metrics = table["metric"].unique(maintain_order=True).to_list()
     names = [wrapped(scenario.marked(cell), 52) for cell in chosen]
     row = _BAND + _NAME_LINE * max(name.count("\n") + 1 for name in names)
-    panels = new_panels(list(map(metric_title, metrics)), 3.4, row * (len(chosen) + 0.1))
+    panels = new_panels(list(map(scenario.view.title, metrics)), 3.4, row * (len(chosen) + 0.1))
     bars = dict(table.group_by("metric", "cell"))
     for metric, panel in zip(metrics, panels, strict=True):
         beside: Any = panel.get_yaxis_transform()
@@ -140,7 +140,8 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         for y, name in enumerate(names):
             panel.text(0.0, y - _BAND / row, name, **name_look)
         known = [(y, cell) for y, cell in enumerate(chosen) if (metric, cell) in bars]
-        outlines = [_outline(bars[metric, cell], y, 0.9 * _BAND / row) for y, cell in known]
+        factor, high = scenario.view.factor(metric), 0.9 * _BAND / row
+        outlines = [_outline(bars[metric, cell], factor, y, high) for y, cell in known]
         colors = [SERIES[y % len(SERIES)] for y, _ in known]
         look: Any = {"facecolors": colors, "edgecolors": colors, "alpha": 0.55, "linewidths": 0.3}
         panel.add_collection(PolyCollection(outlines, **look))
@@ -157,11 +158,11 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
     return arrange(panels, 2, legend(panels, 3))
 
 
-def _outline(bars: pl.DataFrame, y: int, height: float) -> list[tuple[float, float]]:
+def _outline(bars: pl.DataFrame, factor: float, y: int, height: float) -> list[tuple[float, float]]:
     """Outline of a histogram that stands on a line, its highest bar of the given height."""
     low, high, counts = (bars[name].to_numpy() for name in ("low", "high", "replications"))
     # from each end of a bar to the next; 0 where bars are left out
-    x = np.column_stack([low, low, high, high]).ravel()
+    x = factor * np.column_stack([low, low, high, high]).ravel()
     shares = np.column_stack([0 * counts, counts, counts, 0 * counts]).ravel() / counts.max()
     return list(zip(x, y - height * shares, strict=True))
 

@@ -12,7 +12,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, Normalize, to_rgb
 from matplotlib.figure import Figure
 
-from mc.reports.notation import metric_title, short, value_text
+from mc.reports.notation import short
 from mc.reports.panels import Drawing, arrange, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario, spread
 from mc.reports.style import ON_DARK, ON_LIGHT
@@ -146,7 +146,7 @@ def draw_maps(view: View, maps: Maps, metric: str) -> Drawing:
     titles = []
     for policy, value in maps.drawn:
         parts = [policy] if len(view.policies) > 1 else []
-        parts += [f"{third.name} {value_text(value)}"] if third else []
+        parts += [f"{third.name} {third.text(value)}"] if third else []
         titles.append(wrapped(", ".join(parts), longest))
     panels = new_panels(
         titles,
@@ -164,7 +164,7 @@ def draw_maps(view: View, maps: Maps, metric: str) -> Drawing:
     n_values = len({value for _, value in maps.drawn})
     most = 4 if n_x <= 3 else 3 if n_x <= 5 or not maps.is_written else 2
     n_columns = min(len(panels), n_values if 1 < n_values <= most else most)
-    return arrange(panels, n_columns, _color_bar(maps, colors, metric), has_grid=False)
+    return arrange(panels, n_columns, _color_bar(maps, colors, view.title(metric)), has_grid=False)
 
 
 def _draw_map(
@@ -233,11 +233,12 @@ def _label_ticks(panel: Axes, x: Axis, y: Axis, is_written: bool) -> None:
     for axis, setting in ((x, panel.set_xticks), (y, panel.set_yticks)):
         step = max(1, -(-len(axis.values) // (14 if is_written else 7)))
         some = axis.values[::step]
-        texts = [f"{v:.4g}" if isinstance(v, float) else value_text(v) for v in some]
+        is_number = not axis.is_in_units
+        texts = [f"{v:.4g}" if is_number and isinstance(v, float) else axis.text(v) for v in some]
         setting(range(0, len(axis.values), step), texts)
 
 
-def _color_bar(maps: Maps, colors: Colormap, metric: str) -> Figure:
+def _color_bar(maps: Maps, colors: Colormap, title: str) -> Figure:
     figure = Figure((4.4, 0.75))
     panel = figure.add_axes((0.08, 0.12, 0.84, 0.25))
     means = maps.outside
@@ -246,7 +247,7 @@ def _color_bar(maps: Maps, colors: Colormap, metric: str) -> Figure:
     extend: Any = (("neither", "max"), ("min", "both"))[is_below][is_above]
     image = mpl.cm.ScalarMappable(maps.scale, colors)
     bar = Colorbar(panel, image, orientation="horizontal", ticklocation="top", extend=extend)
-    bar.set_label(f"mean of {metric_title(metric)}")
+    bar.set_label(f"mean of {title}")
     bar.outline.set_visible(False)
     panel.xaxis.set_label_coords(0.5, 2.6)
     plain_numbers(panel.xaxis)

@@ -7,16 +7,11 @@ from typing import Any, Final
 
 from mc.experiment import CELL_COLUMNS
 from mc.model import HEADLINE, METRICS
+from mc.model.digits import number_text
 from mc.statistics import format_estimate
 
 NAMES: Final = {name: METRICS[name].label for name in HEADLINE}
 """The metrics that the report shows, and what it calls them."""
-
-
-def metric_title(metric: str) -> str:
-    """Name and unit of a metric."""
-    name, unit = METRICS[metric].label, METRICS[metric].unit
-    return name if unit in ("", name) else f"{name} ({unit})"
 
 
 def parameter_title(name: str) -> str:
@@ -68,8 +63,9 @@ def in_a_sentence(mean: float | None, error: float | None, unit: str) -> str:
     return text if error != 0 else f"{text} in every replication"
 
 
-def precision_words(precision: Mapping[str, Any]) -> str:
+def precision_words(precision: Mapping[str, Any], per_second: float | None) -> str:
     """Which means the experiment asks for, and how precisely."""
     widths = [f"{100 * precision['relative']:g} %"] if precision["relative"] else []
-    widths += [f"{precision['absolute']:g}"] if precision["absolute"] else []
+    absolute = precision["absolute"]
+    widths += [number_text(absolute, precision["metrics"], per_second)] if absolute else []
     return f"{', '.join(precision['metrics'])} to {' or '.join(widths)}"

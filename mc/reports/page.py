@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import jinja2
@@ -31,7 +32,12 @@ def page(view: View, pictures: Sequence[Picture], mark: str, *, png: bool = Fals
     sections: dict[str, list[Picture]] = {}
     for picture in pictures:
         sections.setdefault(SECTIONS[picture.kind], []).append(picture)
-    template = _environment().get_template("page.html")
+    environment = _environment()
+    environment.filters |= {
+        "metric_title": view.title,
+        "precision_words": partial(notation.precision_words, per_second=view.per_second),
+    }
+    template = environment.get_template("page.html")
     return template.render(view=view, sections=sections, mark=mark, png=png)
 
 
@@ -62,10 +68,7 @@ def _environment() -> jinja2.Environment:
         "tables": page_tables,
         "widest": _widest,
     }
-    environment.filters |= {
-        name: getattr(notation, name)
-        for name in ("count", "metric_title", "percent", "precision_words", "short", "value_text")
-    }
+    environment.filters |= {name: getattr(notation, name) for name in ("count", "percent", "short")}
     environment.filters |= {
         "anchor": lambda text: text.lower().replace(" ", "-"),
         "inline_svg": lambda pieces: Markup(svg_for_page(pieces)),  # our own text

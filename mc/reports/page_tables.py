@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import CELL_COLUMNS, MAX
-from mc.model import METRICS, PARAMETERS
+from mc.model import METRICS, PARAMETERS, units
 from mc.reports.notation import NAMES, percent, value_text, with_error
 from mc.reports.scenario import Scenario
 from mc.reports.view import View
@@ -107,6 +107,20 @@ def means(view: View) -> Table:
     return Table(lines, len(view.lines))
 
 
+def layers(view: View) -> Table:
+    """The calls of each layer of each cell in which several retry."""
+    n = len(view.layer_names)
+    lines = [
+        (
+            *_cell(view, cell),
+            *(Field(f"{calls:.2f}", calls) for calls in of_layers),
+            *[Field("")] * (n - len(of_layers)),
+        )
+        for cell, of_layers in list(view.calls_by_layer.items())[:MOST_LINES]
+    ]
+    return Table(lines, len(view.calls_by_layer))
+
+
 def frontier_metrics(scenario: Scenario) -> list[str]:
     """The metrics in the table of a frontier."""
     strain = scenario.strain
@@ -134,7 +148,7 @@ def frontier(scenario: Scenario) -> Table:
 
 def published(view: View) -> Table:
     """Each published figure beside the mean and the spread of the seeds."""
-    figures = view.results.summary.filter(pl.col("published").is_not_null())
+    figures = view.summary.filter(pl.col("published").is_not_null())
     lines = []
     for line in figures.head(MOST_LINES).iter_rows(named=True):
         p05, p95, percentile = (line[name] for name in ("p05", "p95", "published_percentile"))
@@ -151,16 +165,22 @@ def published(view: View) -> Table:
     return Table(lines, figures.height)
 
 
+def _named(view: View, metric: str) -> str:
+    """Name a metric as its column is named, with the unit where it is not that of the column."""
+    unit = view.unit(metric)
+    return metric if unit == METRICS[metric].unit else f"{metric}, {unit}"
+
+
 def differences(view: View) -> Table:
     """Each cell compared with its baseline."""
-    compared = view.results.comparisons.filter(
+    compared = view.comparisons.filter(
         pl.col("metric").is_in(_COMPARED), pl.col("mean_difference").is_not_null()
     )
     lines = [
         (
             *_cell(view, line["cell"]),
             Field(view.lines[line["baseline"]]["label"]),
-            Field(line["metric"]),
+            Field(_named(view, line["metric"])),
             _number(line["mean_difference"], half_width(line)),
             *(_share(line[f"share_{name}"]) for name in ("less", "equal", "greater")),
         )
@@ -177,7 +197,7 @@ def metrics(view: View) -> Table:
     return _of_texts(
         [
             *(
-                (NAMES.get(name, name), metric.unit or "1", metric.meaning)
+                (NAMES.get(name, name), view.unit(name) or "1", metric.meaning)
                 for name, metric in METRICS.items()
                 if name in named
             ),
@@ -186,6 +206,19 @@ def metrics(view: View) -> Table:
             ("±", "of the number", "half-width of the 95 % interval of a mean"),
         ]
     )
+
+
+def _has_unit(view: View, name: str) -> bool:
+    """Whether the values of a parameter are written with a unit that suits them."""
+    return view.per_second is not None and PARAMETERS[name].dimension is not None
+
+
+def _value_text(view: View, name: str, value: Any) -> str:
+    if view.per_second is None or not _has_unit(view, name):
+        return value_text(value)
+    parameter = PARAMETERS[name]
+    typed = parameter.kind.from_column(value)
+    return units.text_of(parameter.dimension, typed, view.per_second, parameter.unit)
 
 
 def parameters(view: View) -> Table:
@@ -197,8 +230,9 @@ def parameters(view: View) -> Table:
     lines = []
     for name, parameter in PARAMETERS.items():
         values = view.results.cells[name].unique(maintain_order=True).to_list()
-        texts = ", ".join(map(value_text, values[:_MOST_VALUES]))
+        texts = ", ".join(_value_text(view, name, value) for value in values[:_MOST_VALUES])
         more = f" and {len(values) - _MOST_VALUES:,} more" if len(values) > _MOST_VALUES else ""
         origin = "" if name in in_file else "default"
-        lines.append((name, texts + more, parameter.unit, parameter.meaning, origin))
+        unit = "" if _has_unit(view, name) else parameter.unit
+        lines.append((name, texts + more, unit, parameter.meaning, origin))
     return _of_texts(lines)

@@ -17,7 +17,7 @@ from mc.reports.maps import draw_maps, plan_maps
 from mc.reports.panels import Drawing
 from mc.reports.rendering import Piece, draw, png_file, svg_file
 from mc.reports.scenario import MOST_SCENARIOS, Scenario
-from mc.reports.storm import curves, draw_curves
+from mc.reports.storm import curves, draw_curves, length_text
 from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
 from mc.reports.tradeoff import draw_tradeoff
@@ -116,8 +116,10 @@ def pictures(view: View) -> tuple[list[Picture], dict[str, pl.DataFrame]]:
 
 def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:
     highest = table.group_by("cell", maintain_order=True).agg(pl.col("median").max())
-    peaks = [(scenario.marked(cell), median) for cell, median in highest.iter_rows()]
-    facts = {"n": table["replications"][0], "step": table["rounds"][0], "peaks": peaks}
+    factor, per_second = scenario.view.factor("peak"), scenario.view.per_second
+    peaks = [(scenario.marked(cell), factor * median) for cell, median in highest.iter_rows()]
+    step = "" if table["rounds"][0] == 1 else length_text(table["rounds"][0], per_second)
+    facts = {"n": table["replications"][0], "step": step, "peaks": peaks}
     drawing = draw_curves(scenario, table)
     return Picture("storm", f"storm-{scenario.number}", STORM_DATA, drawing, scenario, facts)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mc.model import Cell
 from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
 from mc.reports.storm import (
+    calls_label,
     choose_stretch,
     draw_capacity,
     equally_long,
@@ -30,19 +31,23 @@ _MOST_STEPS: Final = 400
 
 
 def draw_replication(
-    rounds: pl.DataFrame, cells: Mapping[int, Cell], labels: Mapping[int, str]
+    rounds: pl.DataFrame,
+    cells: Mapping[int, Cell],
+    labels: Mapping[int, str],
+    per_second: float | None,
 ) -> Drawing:
     """Draw one replication of some cells, round by round, from what `mc.trace` gives.
 
     Cells and their labels are given by number. Each has two panels: calls that succeed and calls
-    that fail, stacked; below how many requests wait.
+    that fail, stacked; below how many requests wait. `per_second`: rounds of a reader's second, or
+    None where a reader is given rounds.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
     alike = dict(zip(cells, equally_long(cells.values()), strict=True))
     drain = max(map(_drain, lines.values(), alike.values()))
     shown = choose_stretch(list(alike.values()), drain, _MOST_STEPS)
     highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
-    per = "calls/round" if shown.step == 1 else f"calls/round,\nmean of {shown.step} rounds"
+    per, factor = calls_label(shown.step, per_second), per_second or 1.0
     panels: list[Axes] = []
     for number, cell in alike.items():
         edges = shown.seconds(cell)
@@ -52,9 +57,9 @@ def draw_replication(
             for steps in [shown.mean(lines[number][name].to_numpy())]
         )
         (upper,) = new_panels([wrapped(labels[number], 90)], 6.4, 1.5, y_label=per)
-        upper.set_ylim(0, top_of_axis(cell, highest))
-        _draw_calls(upper, edges, good, calls)
-        draw_capacity(upper, edges, cell)
+        upper.set_ylim(0, factor * top_of_axis(cell, highest))
+        _draw_calls(upper, edges, factor * good, factor * calls)
+        draw_capacity(upper, edges, cell, factor)
         label = time_label(cell)
         (lower,) = new_panels([""], 6.4, 0.65, x_label=label, y_label="requests\nwaiting")
         lower.set_ylim(0, 1.08 * max(1.0, waiting.max()))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MOST_SCENARIOS: Final = 4
-MOST_CELLS: Final = 6
+MOST_CELLS: Final = 7
 """Scenarios that are drawn, and cells of each that are drawn one by one; of a sweep a choice."""
 
 _MOST_MARKED: Final = 8
@@ -122,9 +122,10 @@ class Scenario:
 
     @property
     def usual_rate(self) -> float | None:
-        """Requests per round, if all cells have the same and the strain is a rate of the window."""
+        """The usual strain, if all cells have the same and the strain is a rate of the window."""
         lines = [self.view.lines[cell] for cell in self.cells]
-        rates = {line["arrivals_per_second"] / line["rounds_per_second"] for line in lines}
+        factor = self.view.factor("window_rate")
+        rates = {factor * line["arrivals_per_second"] / line["rounds_per_second"] for line in lines}
         return (rates.pop() or None) if self.strain == "window_rate" and len(rates) == 1 else None
 
     # --- the frontier -----------------------------------------------------------------------------

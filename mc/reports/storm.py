@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import experiment as experiments
-from mc.model import Cell
+from mc.model import Cell, units
 from mc.reports.notation import short
 from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
 from mc.reports.scenario import Scenario
@@ -175,25 +175,28 @@ def _drain(scenario: Scenario) -> float:
 def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
     """Draw a panel for each cell, all with the same axes, from what `curves` gave."""
     cells = equally_long(_chosen_cells(scenario).values())
-    lines = [table.filter(pl.col("cell") == number) for number in scenario.chosen]
+    per_second, factor = scenario.view.per_second, scenario.view.factor("peak")
     step, highest = table["rounds"][0], float(table["high_95"].to_numpy().max())
+    told = table.with_columns(pl.col(*_SHARES) * factor)
+    lines = [told.filter(pl.col("cell") == number) for number in scenario.chosen]
     panels = new_panels(
         [wrapped(scenario.marked(number), 40) for number in scenario.chosen],
         width=2.8,
         height=1.35,
-        right=0.7,
+        right=0.7 if per_second is None else 0.12,
         x_label=time_label(cells[0]),
-        y_label="calls/round" if step == 1 else f"calls/round,\nmean of {step} rounds",
+        y_label=calls_label(step, per_second),
     )
-    top = max(top_of_axis(cell, highest) for cell in cells)
+    top = factor * max(top_of_axis(cell, highest) for cell in cells)
     for i, (panel, cell, line) in enumerate(zip(panels, cells, lines, strict=True)):
         edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
         panel.set_xlim(edges[0], edges[-1])
         panel.set_ylim(0, top)
         shade_fault(panel, cell)
         _draw_curve(panel, edges, line, SERIES[i % len(SERIES)], lines[0] if i > 0 else None)
-        draw_capacity(panel, edges, cell)
-        _write_per_second(panel, cell)
+        draw_capacity(panel, edges, cell, factor)
+        if per_second is None:
+            _write_per_second(panel, cell)
     return arrange(panels, min(2, len(panels)), legend(panels[:2]))
 
 
@@ -251,9 +254,12 @@ def top_of_axis(cell: Cell, highest: float) -> float:
     return 1.08 * max([highest, 1.0, *(c for c in _capacities(cell) if c <= 3 * highest)])
 
 
-def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell) -> None:
-    """Draw how many calls are served; a capacity above the axis is put into words."""
-    window, served, top = fault(cell), np.array(_capacities(cell)), panel.get_ylim()[1]
+def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: float) -> None:
+    """Draw how many calls are served; a capacity above the axis is put into words.
+
+    The axis has calls per round, times `factor`.
+    """
+    window, served, top = fault(cell), factor * np.array(_capacities(cell)), panel.get_ylim()[1]
     starts = edges[:1]
     if window is not None:
         starts = np.append(starts, (np.array(window) - window[0]) / cell.rounds_per_second)
@@ -271,6 +277,17 @@ def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell) -> None:
         text = f"capacity {short(served.max())}, above the panel"
         look: Any = {"transform": panel.transAxes, "ha": "right", "va": "top", "color": MUTED}
         panel.text(0.99, 0.97, text, fontsize=7.5, **look)
+
+
+def length_text(n_rounds: int, per_second: float | None) -> str:
+    """Write how long some rounds are; per_second as in `View`."""
+    return f"{n_rounds} rounds" if per_second is None else units.format_time(n_rounds / per_second)
+
+
+def calls_label(step: int, per_second: float | None) -> str:
+    """What the axis of calls has, if each step is the mean of so many rounds."""
+    unit, _ = units.for_reader("calls/round", per_second)
+    return unit if step == 1 else f"{unit},\nmean of {length_text(step, per_second)}"
 
 
 def time_label(cell: Cell) -> str:

@@ -19,11 +19,11 @@ ON_LIGHT: Final = "#020202"
 """Text on a coloured ground, the same in light and dark mode: on any colour one of the two has a
 contrast of at least 4.5."""
 
-SERIES: Final = ("#0072b2", "#c4500a", "#00795a", "#a8477f", "#7d6200", "#4b4f9e")
+SERIES: Final = ("#0072b2", "#c4500a", "#00795a", "#a8477f", "#7d6200", "#4b4f9e", "#404040")
 """After Okabe and Ito (2008), darkened to be seen on white. They can be told apart with all common
 kinds of colour vision, and colour never stands alone: each comes with a marker and a dash."""
 
-MARKERS: Final = ("o", "s", "^", "D", "v", "P")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final[tuple[Any, ...]] = (
     "-",
     (0, (5, 1.5)),
@@ -31,6 +31,7 @@ DASHES: Final[tuple[Any, ...]] = (
     (0, (6, 1.5, 1.5, 1.5)),
     (0, (3, 1)),
     (0, (8, 2)),
+    (0, (1, 1, 4, 1)),
 )
 
 VARIABLES: Final = {

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.reports.notation import metric_title, parameter_title, value_text
+from mc.model import PARAMETERS, units
+from mc.model.digits import rounds_per_second
+from mc.reports.notation import parameter_title
 from mc.reports.panels import (
     Drawing,
     arrange,
@@ -42,7 +44,7 @@ def draw_lines(scenario: Scenario) -> Drawing:
     """Draw the metrics of a sweep over the only axis of the grid, a line for each policy."""
     view, metrics = scenario.view, scenario.metrics
     (axis,) = view.axes
-    panels = new_panels(list(map(metric_title, metrics)), 2.9, 2.2, x_label=axis.title)
+    panels = new_panels(list(map(view.title, metrics)), 2.9, 2.2, x_label=axis.title)
     x = _positions(axis)
     for metric, panel in zip(metrics, panels, strict=True):
         for i, policy in enumerate(view.policies[:MOST_POLICIES]):
@@ -105,7 +107,7 @@ def _label_positions(panel: Axes, axis: Axis) -> None:
         panel.set_xscale("log")
         panel.minorticks_off()
     step = max(1, -(-len(x) // 8))
-    panel.set_xticks(x[::step], [value_text(value) for value in axis.values[::step]])
+    panel.set_xticks(x[::step], list(map(axis.text, axis.values[::step])))
 
 
 # --- a design ------------------------------------------------------------------------------------
@@ -115,8 +117,8 @@ def draw_design(scenario: Scenario) -> Drawing:
     """Draw each metric against each parameter of a design, while all others vary too."""
     view, metrics, panels = scenario.view, scenario.metrics, []
     for name in view.design[:4]:
-        label = parameter_title(name)
-        row = new_panels(list(map(metric_title, metrics)), 2.9, 1.6, x_label=label)
+        label, factor = _scale_of(view, name)
+        row = new_panels(list(map(view.title, metrics)), 2.9, 1.6, x_label=label)
         for metric, panel in zip(metrics, row, strict=True):
             for i, policy in enumerate(view.policies[:MOST_POLICIES]):
                 cells = [
@@ -124,12 +126,20 @@ def draw_design(scenario: Scenario) -> Drawing:
                     for cell in scenario.of_policy(policy)
                     if view.mean(cell, metric) is not None and view.lines[cell][name] is not None
                 ]
-                x = [view.lines[cell][name] for cell in cells]
+                x = [factor * view.lines[cell][name] for cell in cells]
                 _draw_points(view, panel, x, metric, cells, i, policy)
             not_below_zero(panel.yaxis)
             plain_numbers(panel.yaxis)
         panels += row
     return arrange(panels, len(metrics), legend(panels))
+
+
+def _scale_of(view: View, name: str) -> tuple[str, float]:
+    """The title of an axis for a parameter, and by what its values are multiplied for that."""
+    if name not in view.source.get("in_units", ()):
+        return parameter_title(name), 1.0
+    unit, factor = units.for_reader(PARAMETERS[name].unit, rounds_per_second(view.source))
+    return f"{name} ({unit})", factor
 
 
 def _draw_points(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.ticker import AutoLocator
 
-from mc.reports.notation import NAMES, metric_title
+from mc.reports.notation import NAMES
 from mc.reports.panels import (
     Drawing,
     arrange,
@@ -38,13 +38,13 @@ def draw_tradeoff(view: View, scenarios: Sequence[Scenario]) -> Drawing:
     """
     titles = [wrapped(s.name, 40) if len(view.scenarios) > 1 else "" for s in scenarios]
     above = 0.4 if any(scenario.usual_rate for scenario in scenarios) else 0.0
-    labels: Any = {"x_label": metric_title("calls"), "y_label": metric_title("dropped")}
+    labels: Any = {"x_label": view.title("calls"), "y_label": view.title("dropped")}
     panels = new_panels(titles, 2.9, 2.0, above=above, **labels)
     for scenario, panel in zip(scenarios, panels, strict=True):
         for i, policy in enumerate(view.policies):
             _draw_policy(panel, scenario, policy, i % len(SERIES))
         _draw_frontier(panel, scenario)
-        panel.set_xlabel(metric_title(scenario.strain))
+        panel.set_xlabel(view.title(scenario.strain))
         panel.margins(0.12)
         if not any(view.mean(cell, "dropped") for cell in scenario.cells):
             panel.set_ylim(-0.5, 5)

@@ -10,24 +10,51 @@ from typing import Any
 import polars as pl
 
 from mc.decisions import cell_name
-from mc.model import METRICS
-from mc.reports.notation import NAMES, in_a_sentence, parameter_title, short, with_error
+from mc.model import METRICS, calls_per_request, units
+from mc.model.digits import axis_text, layer_names, readers_second
+from mc.reports.notation import (
+    NAMES,
+    in_a_sentence,
+    parameter_title,
+    short,
+    value_text,
+    with_error,
+)
 from mc.reports.scenario import Scenario
 from mc.statistics import half_width
-from mc.store import Results
+from mc.store import Results, for_reader
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter that varies over the grid, and its values as they are drawn."""
+    """A parameter that varies over the grid, and its values as they are drawn.
+
+    Attributes
+    ----------
+    name : str
+    values : list
+        In the parameter's own unit.
+    source : mapping
+        The experiment as it was read.
+    """
 
     name: str
     values: list[Any]
+    source: Mapping[str, Any]
+
+    @property
+    def is_in_units(self) -> bool:
+        """Whether its values are texts with units."""
+        return self.name in self.source.get("in_units", ())
 
     @property
     def title(self) -> str:
-        """Name and unit."""
-        return parameter_title(self.name)
+        """Name, and the unit if values are written without."""
+        return self.name if self.is_in_units else parameter_title(self.name)
+
+    def text(self, value: Any) -> str:
+        """Write one of its values."""
+        return axis_text(self.source, self.name, value) if self.is_in_units else value_text(value)
 
 
 @dataclass(frozen=True)
@@ -48,7 +75,7 @@ class View:
     def axes(self) -> list[Axis]:
         """The axes of the grid along which something varies, the longest first."""
         names = [axis["name"] for axis in self.source["grid"]]
-        axes = [Axis(name, _in_order(self.results.cells[name])) for name in names]
+        axes = [Axis(name, _in_order(self.results.cells[name]), self.source) for name in names]
         return sorted((a for a in axes if len(a.values) > 1), key=lambda axis: -len(axis.values))
 
     @cached_property
@@ -72,7 +99,9 @@ class View:
         lines = {}
         for line in self.results.cells.iter_rows(named=True):
             alone = "the only cell" if line["scenario"] == "default" else line["scenario"]
-            lines[line["cell"]] = line | {"label": cell_name(line, names) if names else alone}
+            lines[line["cell"]] = line | {
+                "label": cell_name(line, names, self.source) if names else alone
+            }
         return lines
 
     @cached_property
@@ -83,12 +112,42 @@ class View:
             cells.setdefault(line["scenario"], []).append(cell)
         return [Scenario(self, number, *item) for number, item in enumerate(cells.items(), 1)]
 
-    # --- numbers ----------------------------------------------------------------------------------
+    # --- numbers, in the units of a reader --------------------------------------------------------
+
+    @cached_property
+    def per_second(self) -> float | None:
+        """How many rounds a reader's second has; None where a reader is given rounds."""
+        return readers_second(self.source)
+
+    def unit(self, metric: str) -> str:
+        """In which unit a metric is given."""
+        return units.for_reader(METRICS[metric].unit, self.per_second)[0]
+
+    def factor(self, metric: str) -> float:
+        """By what a number of a metric is multiplied for that."""
+        return units.for_reader(METRICS[metric].unit, self.per_second)[1]
+
+    def title(self, metric: str) -> str:
+        """Name and unit of a metric."""
+        name, unit = METRICS[metric].label, self.unit(metric)
+        return name if unit in ("", name) else f"{name} ({unit})"
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """The table of the results."""
+        return for_reader(self.results.summary, "summary", self.results.manifest)
+
+    @cached_property
+    def comparisons(self) -> pl.DataFrame:
+        """The table of the results."""
+        return for_reader(self.results.comparisons, "comparisons", self.results.manifest)
 
     @cached_property
     def estimates(self) -> dict[tuple[int, str], dict[str, Any]]:
-        """The lines of the summary about the metrics that are shown, by cell and metric."""
-        shown = self.results.summary.filter(pl.col("metric").is_in(list(NAMES)))
+        """The lines of the summary about metrics that are shown, by cell and metric."""
+        of_layers = [name for name in METRICS if name.startswith("calls_")]
+        wanted = [*NAMES, "requests", *of_layers]
+        shown = self.summary.filter(pl.col("metric").is_in(wanted))
         return {(line["cell"], line["metric"]): line for line in shown.iter_rows(named=True)}
 
     def mean(self, cell: int, metric: str) -> float | None:
@@ -100,10 +159,25 @@ class View:
         """Half the length of the mean's interval; None where there is none."""
         return half_width(self.estimates[cell, metric])
 
+    @cached_property
+    def calls_by_layer(self) -> dict[int, list[float]]:
+        """Calls per request of each layer, for the cells in which several layers retry."""
+        means: dict[int, dict[str, float | None]] = {}
+        for (cell, metric), line in self.estimates.items():
+            means.setdefault(cell, {})[metric] = line["mean"]
+        found = {cell: calls_per_request(of_cell) for cell, of_cell in means.items()}
+        return {c: f for c, f in found.items() if f and self.lines[c]["max_attempts"] > 1}
+
+    @property
+    def layer_names(self) -> list[str]:
+        """Of the cell with most of them."""
+        n = max(map(len, self.calls_by_layer.values()), default=0)
+        return layer_names(self.source, n)
+
     def written(self, cell: int, metric: str) -> str:
         """A mean with its error and unit."""
-        unit = METRICS[metric].unit
-        return with_error(self.mean(cell, metric), self.half_width(cell, metric), unit)
+        mean, error = self.mean(cell, metric), self.half_width(cell, metric)
+        return with_error(mean, error, self.unit(metric))
 
     @property
     def metrics(self) -> list[str]:
@@ -119,9 +193,13 @@ class View:
         mean itself, and its distance from the number.
         """
         claims = []
-        for line in self.results.claims.iter_rows(named=True):
+        told = for_reader(self.results.claims, "claims", self.results.manifest, "link_metric")
+        for line in told.iter_rows(named=True):
             is_against_number = self.source["claim"][line["claim"]].get("value") is not None
-            words = _against_number(line) if is_against_number else _against_cell(line)
+            of_metric = line["link_metric"]
+            unit, factor = self.unit(of_metric), self.factor(of_metric)
+            against = _against_number(line, unit, factor) if is_against_number else None
+            words = against or _against_cell(line, unit)
             claims.append(line | words | {"is_against_number": is_against_number})
         return claims
 
@@ -132,23 +210,23 @@ def _in_order(column: pl.Series) -> list[Any]:
     return (values if values.dtype == pl.String else values.sort(nulls_last=True)).to_list()
 
 
-def _against_cell(claim: Mapping[str, Any]) -> dict[str, str]:
-    unit = METRICS[claim["link_metric"]].unit
+def _against_cell(claim: Mapping[str, Any], unit: str) -> dict[str, str]:
     return {
         "names": f"{claim['left']} − {claim['right']}",
         "difference": in_a_sentence(claim["mean_difference"], half_width(claim), unit),
     }
 
 
-def _against_number(claim: Mapping[str, Any]) -> dict[str, str]:
+def _against_number(claim: Mapping[str, Any], unit: str, factor: float) -> dict[str, str] | None:
     distance = claim["mean_difference"]
     if distance is None:
-        return _against_cell(claim)
-    number, unit = float(claim["right"]), METRICS[claim["link_metric"]].unit
+        return None
+    number = float(claim["right"]) * factor
     text = in_a_sentence(distance + number, half_width(claim), unit)
     side = "above" if distance > 0 else "below"
     apart = f"{short(abs(distance))} {side}" if distance else "equal to"
+    right = claim["right"] if factor == 1 else f"{number:g} {unit}"
     return {
-        "names": f"{claim['left']} against {claim['right']}",
+        "names": f"{claim['left']} against {right}",
         "difference": f"{text}, {apart} {number:,.10g}",
     }

@@ -232,7 +232,7 @@ class Rows(Storage):
                 pl.col("cell").cast(pl.Int32),
                 pl.col("replication", *seeds, *counters).cast(pl.Int64),
             )
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except pl.exceptions.PolarsError as error:
             raise FolderError(f"{shard.path}: cannot be read ({first_line(error)})") from error
         n = shard.stop - shard.start
         expected = {

@@ -141,8 +141,18 @@ def run(
 
 
 def results_folder(experiment: Experiment, out: str | Path | None) -> Path:
-    """The folder that was asked for, or ``results/<name of the file>``."""
-    return store.path_of(out) if out is not None else Path("results") / experiment.name
+    """The folder that was asked for, or ``results/<name of the file>``.
+
+    Raises
+    ------
+    FolderError
+        The file has no name that a folder could have.
+    """
+    if out is not None:
+        return store.path_of(out)
+    if not experiment.name.strip("."):
+        raise store.FolderError(f"{experiment.path}: names no results folder; give one with --out")
+    return Path("results") / experiment.name
 
 
 def _check_part(shard: tuple[int, int], force: bool) -> None:

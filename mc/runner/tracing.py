@@ -13,7 +13,7 @@ from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
 from mc.experiment.messages import hint, quote, tries_text
 from mc.model import Cell, Generator
-from mc.model.digits import value_text
+from mc.model.digits import axis_text, is_axis_value, value_text
 from mc.runner.simulation import Draws, check_cells, chosen_indices, plan_blocks, simulate_block
 
 if TYPE_CHECKING:
@@ -195,8 +195,14 @@ def choose(
     for name, wanted in {"scenario": scenario, "policy": policy, **(at or {})}.items():
         if wanted is None:
             continue
-        options = {point.cell: _written(point, name) for point in points}
-        points = [point for point in points if _same(options[point.cell], wanted)]
+        source = experiment.source
+        options = {point.cell: _written(source, point, name) for point in points}
+        points = [
+            point
+            for point in points
+            if _same(options[point.cell], wanted)
+            or (name in point.at and is_axis_value(source, name, point.at[name], wanted))
+        ]
         if not points:
             known = [text for text in dict.fromkeys(options.values()) if text is not None]
             option = f"--{name}" if name in ("scenario", "policy") else f"--at: {name}"
@@ -215,11 +221,11 @@ def _same(written: str | None, wanted: str) -> bool:
         return written is not None and tries_text(written) == tries_text(wanted)
 
 
-def _written(point: Point, name: str) -> str | None:
+def _written(source: Mapping[str, Any], point: Point, name: str) -> str | None:
     """The value of a cell on an axis, as a text; None where there is no such axis."""
     if name in ("scenario", "policy"):
         return str(getattr(point, name))
-    return value_text(point.at[name]) if name in point.at else None
+    return axis_text(source, name, point.at[name]) if name in point.at else None
 
 
 def _frame(

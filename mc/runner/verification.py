@@ -164,7 +164,11 @@ def _read_cells(results: Results, faults: list[str]) -> tuple[dict[int, Cell], p
     try:
         table = pl.read_parquet(io.BytesIO(path.read_bytes()))
         cells = experiments.cells_of(table)
-    except (OSError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
+    except FileNotFoundError:
+        if results.complete:  # a run that was stopped at its very start has none
+            faults.append(f"{path}: missing; no row can be checked")
+        return {}, pl.DataFrame(schema={"cell": pl.Int32})
+    except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
         faults.append(f"{path}: cannot be read ({store.first_line(error)}); no row of it")
         return {}, pl.DataFrame(schema={"cell": pl.Int32})
     names = dict(enumerate(results.manifest["cells"]))

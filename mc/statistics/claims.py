@@ -14,10 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import METRICS, Column, schema_of
+from mc.model.columns import OF_METRIC
 from mc.statistics import intervals
 from mc.statistics.comparisons import UNLIKE, align, split
 from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
-from mc.statistics.estimates import OF_METRIC, OF_SHARE, interval_columns
+from mc.statistics.estimates import OF_SHARE, interval_columns
 from mc.statistics.rows import Stack, divisors_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import Column, schema_of
+from mc.model.columns import OF_METRIC
 from mc.statistics import intervals
 from mc.statistics.counts import Sums, cubes, joint_sums, pair_moments, skewness_of
-from mc.statistics.estimates import OF_METRIC, as_frame, interval_columns, mean_columns
+from mc.statistics.estimates import as_frame, interval_columns, mean_columns
 from mc.statistics.rows import Numbers, Stack, metrics_in, stacks
 
 _SHARES: Final = ("less", "equal", "greater")

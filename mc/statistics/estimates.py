@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from mc.model import Column
 from mc.statistics import intervals
 
-OF_METRIC: Final = "of the metric"
 OF_SHARE: Final = f"Wilson; Clopper-Pearson where fewer than {intervals.MIN_EITHER} hold or fail"
 
 

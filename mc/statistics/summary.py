@@ -13,11 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import Column, Metric, schema_of
+from mc.model.columns import OF_METRIC
 from mc.model.digits import to_fixed
 from mc.statistics import control, intervals
 from mc.statistics.counts import Histogram, Sums, histogram, joint_sums, moments
 from mc.statistics.estimates import (
-    OF_METRIC,
     OF_SHARE,
     as_frame,
     interval_columns,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,27 @@ TABLES: Final = ("cells", "summary", "comparisons", "claims")
 """The tables beside the shards, each in a file of its own."""
 
 
+_checks: Final[list[tuple[Path, Callable[[], None]]]] = []
+"""What is called before anything in a folder is changed."""
+
+
+@contextmanager
+def guarded(folder: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Within the block, call a function before each change of a folder; it may refuse it."""
+    _checks.append((folder, check))
+    try:
+        yield
+    finally:
+        _checks.remove((folder, check))
+
+
+def check_guard(folder: Path) -> None:
+    """Make sure that nothing speaks against a change of a folder, see `guarded`."""
+    for guarded_folder, check in _checks:
+        if guarded_folder == folder:
+            check()
+
+
 def write(folder: Path, name: str, content: bytes) -> None:
     """Write a file of the folder, whole or not at all.
 
@@ -43,7 +65,10 @@ def write(folder: Path, name: str, content: bytes) -> None:
     ------
     OSError
         The file, by its name, could not be written, and is as it was before.
+    FolderError
+        This run no longer holds the lock of the folder.
     """
+    check_guard(folder)
     if is_remote(folder):
         (folder / name).write_bytes(content)  # an object appears whole
         return

@@ -9,6 +9,7 @@ every library raises errors of its own.
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from mc.store.threads import on_threads
 
 REQUESTS_AT_ONCE: Final = 16
 """An object store is slow to answer one request, and answers many at once."""
+
+PATIENCE_SECONDS: Final = (0.2, 1.0, 3.0)
+"""Waits before an object store is asked again what it did not answer."""
 
 _T = TypeVar("_T")
 
@@ -39,7 +43,8 @@ def path_of(folder: str | Path) -> Path:
     Parameters
     ----------
     folder : str or path
-        A path, or a URL as fsspec knows it: ``s3://bucket/sweep``, ``gs://bucket/sweep``.
+        A path, of which ``~`` is the home folder, or a URL as fsspec knows it:
+        ``s3://bucket/sweep``, ``gs://bucket/sweep``.
 
     Returns
     -------
@@ -49,11 +54,15 @@ def path_of(folder: str | Path) -> Path:
     Raises
     ------
     FolderError
-        No library that is installed knows the URL.
+        The path is empty, or the home of nobody; no library that is installed knows the URL.
     """
-    if "://" not in str(folder):
-        return Path(folder)
     url = str(folder)
+    if not url.strip():
+        raise FolderError('"": names no folder; "." is the one you are in')
+    if "://" not in url:
+        return home_expanded(folder)
+    if len(url.partition("://")[0]) < 2:  # fsspec takes one letter for a drive
+        raise FolderError(f'{url}: neither a path nor a URL, which is "s3://bucket/folder"')
     try:
         from fsspec.core import url_to_fs
         from fsspec.implementations.local import LocalFileSystem
@@ -74,6 +83,49 @@ def path_of(folder: str | Path) -> Path:
     if not path.strip("/"):
         raise FolderError(f"{folder}: not the URL of a folder (it names none)")
     return cast(Path, ObjectPath(url.rstrip("/"), PurePosixPath(path), files))
+
+
+def patiently(ask: Callable[[], _T], *, on_missing: bool = False) -> _T:
+    """Ask an object store, and ask again if it has trouble: only what stays is an error.
+
+    Parameters
+    ----------
+    ask : callable
+        May raise an `OSError`.
+    on_missing : bool
+        Which trouble: that an object is missing which was in a list just before, or any other but
+        that and a missing permission, which asking again does not bring.
+
+    Raises
+    ------
+    OSError
+        The last.
+    """
+    for seconds in PATIENCE_SECONDS:
+        try:
+            return ask()
+        except OSError as error:
+            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            if is_missing is not on_missing or isinstance(error, PermissionError | FileExistsError):
+                raise
+        time.sleep(seconds)
+    return ask()
+
+
+def home_expanded(path: str | Path) -> Path:
+    """A path in which ``~`` is the home folder: no shell replaces it after ``--out=``.
+
+    Raises
+    ------
+    FolderError
+        The home of somebody who has none here.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise FolderError(
+            f'{path}: no such home folder; "./{path}" is one named like that'
+        ) from error
 
 
 @dataclass(frozen=True, order=True)
@@ -130,8 +182,9 @@ class ObjectPath:
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """All files and folders in it."""
+        listed = self._ask(lambda: self.files.ls(str(self.key), detail=False))
+        names = [PurePosixPath(name) for name in listed]
         with self._errors():
-            names = [PurePosixPath(name) for name in self.files.ls(str(self.key), detail=False)]
             # an object is listed as if it were in itself; so is a folder that is an empty object
             if names == [self.key] and not self.files.isdir(str(self.key)):
                 raise NotADirectoryError(errno.ENOTDIR, "not a folder", self.url)
@@ -146,24 +199,21 @@ class ObjectPath:
 
     def exists(self) -> bool:
         """Whether it exists."""
-        with self._errors():
-            return bool(self.files.exists(str(self.key)))
+        return self._ask(lambda: bool(self.files.exists(str(self.key))))
 
     def is_dir(self) -> bool:
         """Whether it is a folder, which is only the name of what is in it."""
-        with self._errors():
-            return bool(self.files.isdir(str(self.key)))
+        return self._ask(lambda: bool(self.files.isdir(str(self.key))))
 
     def stat(self) -> Any:
         """Its `st_size` in bytes, and its `st_mtime_ns`."""
-        with self._errors():
-            size, changed = self.files.size(str(self.key)), self.files.modified(str(self.key))
-            return SimpleNamespace(st_size=size, st_mtime_ns=int(changed.timestamp() * 1e9))
+        key = str(self.key)
+        size, changed = self._ask(lambda: (self.files.size(key), self.files.modified(key)))
+        return SimpleNamespace(st_size=size, st_mtime_ns=int(changed.timestamp() * 1e9))
 
     def read_bytes(self) -> bytes:
         """All of it."""
-        with self._errors():
-            return cast(bytes, self.files.cat_file(str(self.key)))
+        return cast(bytes, self._ask(lambda: self.files.cat_file(str(self.key))))
 
     @contextmanager
     def open(self, mode: str = "rb") -> Iterator[Any]:
@@ -173,8 +223,7 @@ class ObjectPath:
 
     def write_bytes(self, content: bytes) -> None:
         """Write it, in one request unless it is very large: it appears whole or not at all."""
-        with self._errors():
-            self.files.pipe_file(str(self.key), content)
+        self._ask(lambda: self.files.pipe_file(str(self.key), content))
 
     def create(self, content: bytes) -> bool:
         """Write it unless it exists, if possible in one step; return whether it was written.
@@ -205,6 +254,15 @@ class ObjectPath:
         """Copy it, then remove it: there is no moment without it."""
         with self._errors():
             self.files.mv(str(self.key), str(target.key))
+
+    def _ask(self, ask: Callable[[], _T]) -> _T:
+        """Ask the store, patiently."""
+
+        def with_our_errors() -> _T:
+            with self._errors():
+                return ask()
+
+        return patiently(with_our_errors)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

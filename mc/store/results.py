@@ -13,8 +13,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import Column, Metric, metrics_of
-from mc.store.files import FOLDERS, LOCK, MANIFEST, PARTIAL, TABLES, sha256, table_file, write
+from mc.model import METRICS, Column, Metric, metrics_of, units
+from mc.model.columns import OF_METRIC
+from mc.model.digits import readers_second
+from mc.store.files import (
+    FOLDERS,
+    LOCK,
+    MANIFEST,
+    PARTIAL,
+    TABLES,
+    check_guard,
+    sha256,
+    table_file,
+    write,
+)
 from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
 from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
 
@@ -195,6 +207,7 @@ def _is_left_over(path: Path) -> bool:
 
 def clear(folder: Path) -> None:
     """Remove the tables and the shards, and nothing else."""
+    check_guard(folder)
     tables = [folder / table_file(name) for name in TABLES]
     of_each(lambda path: path.unlink(missing_ok=True), tables + shard_paths(folder))
     for name in FOLDERS.values() if not is_remote(folder) else ():
@@ -214,6 +227,7 @@ def make_ready(folder: Path, keep: str, *, alone: bool = True) -> None:
     alone : bool
         Whether no other process writes there: else nothing is removed.
     """
+    check_guard(folder)
     if not is_remote(folder):
         (folder / FOLDERS[keep]).mkdir(exist_ok=True)
     for path in folder.glob(PARTIAL) if alone else ():
@@ -342,13 +356,15 @@ def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> byt
     Raises
     ------
     FolderError
-        It is missing, cannot be read, or is not what was written.
+        It is missing, or is not what was written.
+    OSError
+        It cannot be read.
     """
     path = folder / table_file(name)
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}); {_MAKE_ANEW}") from error
+    except FileNotFoundError as error:
+        raise FolderError(f"{path}: missing; {_MAKE_ANEW}") from error
     if sha256(content) != manifest["tables"][name]:
         raise FolderError(f"{path}: damaged; {_MAKE_ANEW}")
     return content
@@ -398,6 +414,38 @@ def scan(paths: Iterable[Path], counters: Sequence[str] = ()) -> pl.LazyFrame:
         missing_columns="insert",
         extra_columns="ignore",
     )
+
+
+def for_reader(
+    table: pl.DataFrame, name: str, manifest: Mapping[str, Any], metric: str = "metric"
+) -> pl.DataFrame:
+    """Give a table of estimates with times in seconds and rates per second.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+        With columns like one of `TABLES`.
+    name : str
+        Which.
+    manifest : mapping
+        Of the folder. Where a reader is given rounds (see `readers_second`) nothing changes.
+    metric : str
+        The column that names the metric of a line.
+
+    Returns
+    -------
+    polars.DataFrame
+    """
+    import polars as pl
+
+    per_second = readers_second(manifest["experiment"])
+    if per_second is None:
+        return table
+    columns = manifest["columns"][name]
+    of_metric = [one for one in table.columns if columns.get(one, {}).get("unit") == OF_METRIC]
+    factors = {one: units.for_reader(METRICS[one].unit, per_second)[1] for one in METRICS}
+    factor = pl.col(metric).replace_strict(factors, default=1.0, return_dtype=pl.Float64)
+    return table.with_columns(pl.col(of_metric) * factor)
 
 
 def load(folder: str | Path) -> Results:

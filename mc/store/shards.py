@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.store.files import FOLDERS, REJECTED, parquet, sha256, write
-from mc.store.paths import FolderError, first_line, is_remote, of_each
+from mc.store.files import FOLDERS, REJECTED, check_guard, parquet, sha256, write
+from mc.store.paths import FolderError, first_line, is_remote, of_each, patiently
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,15 +168,19 @@ def check_bytes(path: Path) -> bytes:
     Raises
     ------
     FolderError
-        It is missing, cannot be read, or is not what was written.
+        It is not what was written.
+    OSError
+        It cannot be read, which says nothing of what is in it.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror})") from error
+    content = _read_listed(path)
     if path.stem.rpartition("-")[2] != sha256(content)[:_N_HASH_DIGITS]:
         raise FolderError(f"{path}: damaged (its content is not what was written)")
     return content
+
+
+def _read_listed(path: Path) -> bytes:
+    """Read a file that was in a list just before."""
+    return patiently(path.read_bytes, on_missing=True) if is_remote(path) else path.read_bytes()
 
 
 def read_shard(path: Path) -> Shard:
@@ -186,6 +190,8 @@ def read_shard(path: Path) -> Shard:
     ------
     FolderError
         The file is no whole shard of this program.
+    OSError
+        It cannot be read.
     """
     import pyarrow as pa
 
@@ -199,6 +205,11 @@ def read_shards(paths: Sequence[Path], known: Iterable[Shard] = ()) -> list[Shar
 
     Those that were read before, and whose files have the same size and time of change, are not
     read again.
+
+    Raises
+    ------
+    OSError
+        One cannot be read: it may be as good as the others.
     """
     by_path = {shard.path: shard for shard in known}
 
@@ -230,19 +241,12 @@ def read_footer(path: Path) -> Shard:
     ------
     FolderError
         The file is no shard of this program, or too much of it is missing to tell.
-    FileNotFoundError
-        There is none.
+    OSError
+        It cannot be read; a `FileNotFoundError` if it is not there any more.
     """
     size_and_time = _size_and_time(path)
-    try:
-        if not is_remote(path):
-            return _from_footer(path, path, size_and_time)
-        with path.open("rb") as file:
-            return _from_footer(path, file, size_and_time)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({first_line(error)})") from error
+    with path.open("rb") as file:
+        return _from_footer(path, file, size_and_time)
 
 
 def _from_footer(path: Path, source: Any, size_and_time: tuple[int, int] | None) -> Shard:
@@ -265,7 +269,9 @@ def _from_footer(path: Path, source: Any, size_and_time: tuple[int, int] | None)
             tuple(footer.get("baselines", ())),
             tuple(footer.get("claims", ())),
         )
-    except (pa.ArrowException, KeyError, ValueError) as error:
+    except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, not of what is on it
         raise FolderError(f"{path}: not a shard ({first_line(error)})") from error
     n_lines = footer.get("n_lines", shard.n_rows)
     if shard.n_lines != n_lines:
@@ -280,6 +286,7 @@ def shard_paths(folder: Path) -> list[Path]:
 
 def put_aside(folder: Path, path: Path) -> Path:
     """Move a file that is no shard of this run out of the folder of the shards; return where to."""
+    check_guard(folder)
     aside = folder / REJECTED
     if is_remote(path):
         path.rename(aside / path.name)
