@@ -343,21 +343,20 @@ def test_what_is_no_scheduler_is_not_waited_for(
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
 
         def serve() -> None:
-            kept = []  # silent, but not closed
-            with contextlib.suppress(OSError):
+            with contextlib.ExitStack() as kept, contextlib.suppress(OSError):
                 while True:
-                    connection, _ = server.accept()
-                    if answer is None:
-                        kept.append(connection)
-                        continue
-                    with connection:
+                    connection = kept.enter_context(server.accept()[0])
+                    if answer is not None:
                         connection.recv(1000)
                         connection.sendall(answer)
+                        connection.close()
 
-        threading.Thread(target=serve, daemon=True).start()
+        listener = threading.Thread(target=serve)
+        listener.start()
         with (
             pytest.raises(dask.ClusterError, match=f"{address}: no Dask scheduler answers there"),
             dask.connected(address, print),
         ):
             pass
         server.shutdown(socket.SHUT_RDWR)
+        listener.join()

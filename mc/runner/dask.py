@@ -98,7 +98,7 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
     if not re.fullmatch(r"((tcp|tls|ucx|wss?)://)?[^/]+:\d+", address):
         raise ClusterError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
     try:
-        # asked beforehand: of what is no scheduler, a client waits for ever, or complains at its end
+        # asked first: of what is no scheduler, a client waits for ever
         with ThreadPoolExecutor(1) as pool:  # a notebook has a loop of its own in this thread
             pool.submit(asyncio.run, _identity(address)).result()
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
