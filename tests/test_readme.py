@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,66 +12,32 @@ from typing import Final
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from refresh_readme import NotFoundError, renewed
+from shown import README, ROOT, fences, make_home, missing, output_of, shown_runs
 
 from mc.model import METRICS
 
-ROOT: Final = Path(__file__).parents[1]
-README: Final = (ROOT / "README.md").read_text("utf-8")
-FENCES: Final = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-def shown_runs() -> list[tuple[str, str]]:
-    """Each `retrystorm` command of the README, and the output shown for it."""
-    runs, command = [], ""
-    for language, text in FENCES:
-        if language == "sh":
-            found = re.search(r"retrystorm ((?:run|best) .+)\n", text)
-            command = found.group(1) if found else ""
-        elif language == "text" and command:
-            runs.append((command, text))
-    return runs
+TEXT: Final = README.read_text("utf-8")
+FENCES: Final = fences(README)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the experiments, and those that the README shows, named in their first line."""
-    folder = tmp_path_factory.mktemp("readme")
-    shutil.copytree(ROOT / "experiments", folder / "experiments")
-    for language, text in FENCES:
-        if language == "toml":
-            (folder / text.split()[1]).write_text(text, "utf-8")
-    return folder
-
-
-def output_of(arguments: list[str], cwd: Path, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
+    return make_home(tmp_path_factory.mktemp("readme"))
 
 
 @pytest.mark.parametrize(("command", "shown"), shown_runs())
 def test_a_command_prints_what_the_readme_shows(command: str, shown: str, home: Path) -> None:
     code = 2 if "mistakes" in command else 0
     output = output_of(["-m", "mc", *shlex.split(command)], home, code)
-    got = "\n".join(line.rstrip() for line in output.split("\n"))
-    for part in shown.split("...\n"):
-        expected = "\n".join(line.rstrip() for line in part.strip("\n").split("\n"))
-        _, found, got = got.partition(expected)  # the parts follow one another
-        assert found == expected
+    assert missing(shown, output) is None
 
 
 def test_the_readme_shows_all_that_is_tested_here() -> None:
     got = {language: sum(name == language for name, _ in FENCES) for language, _ in FENCES}
-    expected = {"sh": 7, "text": 7, "toml": 4, "python": 2, "sql": 1, "r": 1}
+    expected = {"sh": 7, "text": 8, "toml": 4, "python": 2, "sql": 1, "r": 1}
     assert got == expected
-    assert len(shown_runs()) == 7
+    assert len(shown_runs()) == 8
 
 
 @pytest.mark.parametrize("name", ["precise.toml", "claims.toml"])
@@ -117,7 +81,7 @@ def test_the_results_that_are_shown_are_those_of_the_command(home: Path, table: 
 
 
 def test_the_table_of_metrics_names_each_with_its_unit() -> None:
-    _, _, text = README.partition("| metric | unit | meaning |\n|---|---|---|\n")
+    _, _, text = TEXT.partition("| metric | unit | meaning |\n|---|---|---|\n")
     got = []
     for line in text.partition("\n\n")[0].split("\n"):
         names, units, _ = (part.strip() for part in line.strip("|").split("|"))
@@ -131,6 +95,32 @@ def test_the_table_of_metrics_names_each_with_its_unit() -> None:
 
 
 def test_the_pictures_of_the_readme_are_there() -> None:
-    pictures = re.findall(r"\]\((results/[^)]+)\)", README)
+    pictures = re.findall(r"\]\((results/[^)]+)\)", TEXT)
     assert pictures
     assert all((ROOT / picture).exists() for picture in pictures)
+
+
+OUTPUT: Final = """
+outage
+            calls  peak
+one layer
+  mean       12.5   3.1
+  ±           0.2
+three layers
+  mean       99.1   3.0
+Results: here
+"""
+
+
+def test_a_block_is_renewed_by_the_first_and_the_last_lines_of_its_parts() -> None:
+    shown = "outage\n   calls  peak\n...\nthree layers\n  mean  7  8\n...\nResults: here\n"
+    got = renewed(shown, OUTPUT)
+    expected = (
+        "outage\n            calls  peak\n...\nthree layers\n  mean       99.1   3.0\n...\n"
+        "Results: here\n"
+    )
+    assert got == expected
+    assert missing(shown, OUTPUT) == "outage\n   calls  peak"
+    assert missing(got, OUTPUT) is None
+    with pytest.raises(NotFoundError, match="two layers"):
+        renewed("outage\n...\ntwo layers\n", OUTPUT)
