@@ -89,7 +89,7 @@ def test_the_sql_of_the_readme_runs(home: Path) -> None:
     (sql,) = (text for language, text in FENCES if language == "sql")
     with duckdb.connect() as connection:
         got = connection.execute(sql.replace("results/", f"{home}/results/")).fetchall()
-    assert len(got) == 6
+    assert len(got) == 7
 
 
 def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
