@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -669,9 +670,33 @@ def test_a_signal_during_the_imports_ends_with_a_message(signum: signal.Signals)
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (130, "")
+    assert (done.returncode, done.stdout) == (128 + signum, "")
     assert done.stderr == "stopped before anything was done\n"
     assert files() == {"small.toml"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="processes of Linux")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2, 0.4])
+def test_a_signal_in_the_first_half_second_ends_with_one_line(
+    signum: signal.Signals, seconds: float
+) -> None:
+    write(SMALL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mc", "check", "small.toml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    caught, status = 0, Path(f"/proc/{process.pid}/status")
+    while not caught >> (signal.SIGTERM - 1) & 1:  # Python itself leaves SIGTERM alone
+        caught = int(re.findall(r"SigCgt:\s*(\w+)", status.read_text())[0], 16)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    process.send_signal(signum)
+    out, err = process.communicate()
+    assert (process.returncode, out, err) in [(128 + signum, "", "stopped\n"), (0, out, "")]
+    assert process.returncode or seconds, "it cannot have ended so soon"
 
 
 def test_compiling_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
@@ -329,3 +331,32 @@ def test_a_cluster_that_fails_on_the_way_can_be_mended(
     """An `OSError`: the command line says that the same command goes on."""
     with pytest.raises(OSError, match=f"scheduler tcp://a:1: {message}"):
         dask._outcome(Cluster("tcp://a:1", None), future())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("answer", [None, b"HTTP/1.0 400 Bad Request\r\n\r\n"])
+def test_what_is_no_scheduler_is_not_waited_for(
+    answer: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+        def serve() -> None:
+            with contextlib.ExitStack() as kept, contextlib.suppress(OSError):
+                while True:
+                    connection = kept.enter_context(server.accept()[0])
+                    if answer is not None:
+                        connection.recv(1000)
+                        connection.sendall(answer)
+                        connection.close()
+
+        listener = threading.Thread(target=serve)
+        listener.start()
+        with (
+            pytest.raises(dask.ClusterError, match=f"{address}: no Dask scheduler answers there"),
+            dask.connected(address, print),
+        ):
+            pass
+        server.shutdown(socket.SHUT_RDWR)
+        listener.join()

@@ -36,6 +36,7 @@ POLICIES: Final = [
     "three layers (3x3x3)",
     "three layers + budget 0.30",
     "three layers + budget 0.10",
+    "three layers, nested",
 ]
 
 
@@ -64,7 +65,7 @@ def test_the_command_writes_its_results_folder_and_nothing_else(
     expected = {"results", "results/lesson", "results/lesson/manifest.json"}
     assert got == expected | {"results/lesson/replications"}
     assert results.complete
-    assert results.replications.height == 18 * N
+    assert results.replications.height == 21 * N
 
 
 def test_stdout_has_every_scenario_every_policy_and_every_verdict(
@@ -116,8 +117,9 @@ def test_the_bounds_stand_in_the_table_of_cells(results: mc.Results) -> None:
     """734 rounds, not the lesson's 793: no wait follows the last attempt, none is ceiling + 1."""
     cells = results.cells.filter(scenario=OUTAGE)
     got = list(cells.select("policy", "max_attempts", "longest_wait").iter_rows())
-    attempts = [1, 3, 9, 27, 27, 27]
-    waits = [sum(min(32, 2 * 2**n) for n in range(r - 1)) for r in attempts]
+    attempts = [1, 3, 9, 27, 27, 27, 27]
+    waits = [sum(min(32, 2 * 2**n) for n in range(r - 1)) for r in attempts[:-1]]
+    waits.append(3 * (3 * 6 + 6) + 6)  # nested: a layer waits 2 and 4 between its three calls
     expected = list(zip(POLICIES, attempts, waits, strict=True))
     assert got == expected
     assert waits[3] == 734

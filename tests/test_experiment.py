@@ -929,15 +929,15 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
     claims = read(EXPERIMENTS / "lesson.toml").claims
     got = {(claim.metrics, claim.relation, claim.cells, claim.value) for claim in claims}
     expected = {
-        (("window_rate",), "<", (6, 7, 8, 9), None),
+        (("window_rate",), "<", (7, 8, 9, 10), None),
         (("calls",), "=", (0, 1, 2, 3), None),
-        (("dropped",), "=", (9,), 0.0),
-        (("dropped",), "<", (6, 7), None),
-        (("times_usual",), "<", (9,), 27.0),
-        (("calls",), "=", (14, 15), None),
-        (("window_rate",), ">", (9, 10), None),
-        (("dropped",), "<", (15, 16), None),
-        (("window_rate", "dropped"), ">", (10, 11), None),
+        (("dropped",), "=", (10,), 0.0),
+        (("dropped",), "<", (7, 8), None),
+        (("times_usual",), "<", (10,), 27.0),
+        (("calls",), "=", (16, 17), None),
+        (("window_rate",), ">", (10, 11), None),
+        (("dropped",), "<", (17, 18), None),
+        (("window_rate", "dropped"), ">", (11, 12), None),
     }
     assert expected - got == set()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,84 +14,55 @@ from typing import Final
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from refresh_readme import NotFoundError, renewed
+from shown import README, ROOT, fences, make_home, missing, output_of, shown_runs
 from typer.testing import CliRunner
 
 from mc.cli import app
 from mc.model import METRICS
 
-ROOT: Final = Path(__file__).parents[1]
-README: Final = (ROOT / "README.md").read_text("utf-8")
-FENCES: Final = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-def shown_runs() -> list[tuple[str, str]]:
-    """Each `retrystorm` command of the README, and the output shown for it."""
-    runs, command = [], ""
-    for language, text in FENCES:
-        if language == "sh":
-            found = re.search(r"retrystorm ((?:run|best) .+)\n", text)
-            command = found.group(1) if found else ""
-        elif language == "text" and command:
-            runs.append((command, text))
-    return runs
+TEXT: Final = README.read_text("utf-8")
+FENCES: Final = fences(README)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the experiments, and those that the README shows, named in their first line."""
-    folder = tmp_path_factory.mktemp("readme")
-    shutil.copytree(ROOT / "experiments", folder / "experiments")
-    for language, text in FENCES:
-        if language == "toml":
-            (folder / text.split()[1]).write_text(text, "utf-8")
-    return folder
+    return make_home(tmp_path_factory.mktemp("readme"))
 
 
 @pytest.fixture(scope="module")
-def output_of(home: Path) -> Callable[[str], str]:
+def printed(home: Path) -> Callable[[str], str]:
     """Run a command beside the experiments, each once; give what it prints."""
 
     @cache
     def run(command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "mc", *shlex.split(command)],
-            cwd=home,
-            env=os.environ | {"COLUMNS": "80"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == (2 if "mistakes" in command else 0), done.stderr
-        return done.stdout + done.stderr
+        code = 2 if "mistakes" in command else 0
+        return output_of(["-m", "mc", *shlex.split(command)], home, code)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def results(home: Path, output_of: Callable[[str], str]) -> Path:
+def results(home: Path, printed: Callable[[str], str]) -> Path:
     """Give the results folder of the lesson."""
-    output_of("run experiments/lesson.toml")
+    printed("run experiments/lesson.toml")
     return home / "results" / "lesson"
 
 
 @pytest.mark.parametrize(("command", "shown"), shown_runs())
 def test_a_command_prints_what_the_readme_shows(
-    command: str, shown: str, output_of: Callable[[str], str]
+    command: str, shown: str, printed: Callable[[str], str]
 ) -> None:
     if command.startswith("best"):
-        output_of("run brownout.toml")  # whose results it reads
-    got = "\n".join(line.rstrip() for line in output_of(command).split("\n"))
-    for part in shown.split("...\n"):
-        expected = "\n".join(line.rstrip() for line in part.strip("\n").split("\n"))
-        _, found, got = got.partition(expected)  # the parts follow one another
-        assert found == expected
+        printed("run brownout.toml")  # whose results it reads
+    assert missing(shown, printed(command)) is None
 
 
 def test_the_readme_shows_all_that_is_tested_here() -> None:
     got = {language: sum(name == language for name, _ in FENCES) for language, _ in FENCES}
-    expected = {"sh": 7, "text": 7, "toml": 4, "python": 2, "sql": 1, "r": 1}
+    expected = {"sh": 7, "text": 8, "toml": 4, "python": 2, "sql": 1, "r": 1}
     assert got == expected
-    assert len(shown_runs()) == 7
+    assert len(shown_runs()) == 8
 
 
 @pytest.mark.parametrize("name", ["precise.toml", "claims.toml"])
@@ -120,7 +89,7 @@ def test_the_sql_of_the_readme_runs(home: Path) -> None:
     (sql,) = (text for language, text in FENCES if language == "sql")
     with duckdb.connect() as connection:
         got = connection.execute(sql.replace("results/", f"{home}/results/")).fetchall()
-    assert len(got) == 6
+    assert len(got) == 7
 
 
 def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
@@ -137,7 +106,7 @@ def test_the_results_that_are_shown_are_those_of_the_command(results: Path, tabl
 
 
 def test_the_table_of_metrics_names_each_with_its_unit() -> None:
-    _, _, text = README.partition("| metric | unit | meaning |\n|---|---|---|\n")
+    _, _, text = TEXT.partition("| metric | unit | meaning |\n|---|---|---|\n")
     got = []
     for line in text.partition("\n\n")[0].split("\n"):
         names, units, _ = (part.strip() for part in line.strip("|").split("|"))
@@ -151,6 +120,32 @@ def test_the_table_of_metrics_names_each_with_its_unit() -> None:
 
 
 def test_the_pictures_of_the_readme_are_there() -> None:
-    pictures = re.findall(r"\]\((results/[^)]+)\)", README)
+    pictures = re.findall(r"\]\((results/[^)]+)\)", TEXT)
     assert pictures
     assert all((ROOT / picture).exists() for picture in pictures)
+
+
+OUTPUT: Final = """
+outage
+            calls  peak
+one layer
+  mean       12.5   3.1
+  ±           0.2
+three layers
+  mean       99.1   3.0
+Results: here
+"""
+
+
+def test_a_block_is_renewed_by_the_first_and_the_last_lines_of_its_parts() -> None:
+    shown = "outage\n   calls  peak\n...\nthree layers\n  mean  7  8\n...\nResults: here\n"
+    got = renewed(shown, OUTPUT)
+    expected = (
+        "outage\n            calls  peak\n...\nthree layers\n  mean       99.1   3.0\n...\n"
+        "Results: here\n"
+    )
+    assert got == expected
+    assert missing(shown, OUTPUT) == "outage\n   calls  peak"
+    assert missing(got, OUTPUT) is None
+    with pytest.raises(NotFoundError, match="two layers"):
+        renewed("outage\n...\ntwo layers\n", OUTPUT)

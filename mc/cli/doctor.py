@@ -16,7 +16,7 @@ import typer
 from mc.cli import options
 from mc.cli.formats import Facts, print_facts
 from mc.cli.readable import size
-from mc.cli.signals import INTERRUPTED, import_all, interrupt, on_signals
+from mc.cli.signals import exit_code, import_all, interrupt, on_signals
 from mc.cli.stderr import fail
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def doctor(form: options.Format = "table") -> None:
     try:
         with on_signals(interrupt):
             findings = list(_findings())
-    except KeyboardInterrupt:
-        fail("stopped before the end", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        fail("stopped before the end", exit_code(error))
     wrong = [f"{finding.name}: {finding.remedy}" for finding in findings if finding.remedy]
     data = {key: value for finding in findings for key, value in finding.data.items()}
     facts = Facts(

@@ -7,12 +7,14 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Final
 
 from mc.cli.stderr import compile_notice, errors_as_messages, fail
 
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C or SIGTERM, as shells have it."""
+
+def exit_code(error: KeyboardInterrupt) -> int:
+    """Code of a command that ends after a signal, as shells have it: 130, or 143 after SIGTERM."""
+    signum = error.args[0] if error.args else signal.SIGINT
+    return 128 + int(signum)
 
 
 @contextmanager
@@ -26,8 +28,8 @@ def interruptible(message: str) -> Iterator[None]:
             import_all()
             with errors_as_messages():
                 yield
-    except KeyboardInterrupt:
-        fail(message, INTERRUPTED)
+    except KeyboardInterrupt as error:
+        fail(message, exit_code(error))
 
 
 @contextmanager
@@ -47,13 +49,13 @@ def on_signals(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 def interrupt(signum: int, frame: object) -> None:
     """Let the work end as Python does it after Ctrl-C."""
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(signum)
 
 
 def end_at_once(signum: int, frame: object) -> None:
     """End the process: an exception can get lost where compiled code imports something."""
     os.write(2, b"stopped before anything was done\n")
-    os._exit(INTERRUPTED)
+    os._exit(128 + signum)
 
 
 def import_all() -> None:

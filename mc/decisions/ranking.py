@@ -105,7 +105,7 @@ def best(
     >>> outage.filter(outage["candidate"]).select("policy", "mean", "best").rows()
     [('gateway only (3)', 93.3291, True)]
     >>> outage["feasible"].to_list()
-    ['yes', 'yes', 'no', 'no', 'yes', 'yes']
+    ['yes', 'yes', 'no', 'no', 'yes', 'yes', 'no']
     """
     results = store.load(folder)
     bounds = [_constraint(text, results) for text in subject_to]
@@ -247,7 +247,7 @@ def frontier(
     ...     "results/lesson", "dropped", "times_usual", where=["scenario=outage (1 s)"]
     ... )
     >>> cells.filter(cells["on"] == "no").select("policy", "dominated_by").rows()
-    [('three layers + budget 0.30', 7)]
+    [('three layers + budget 0.30', 8), ('three layers, nested', 9)]
     """
     results = store.load(folder)
     metrics = metric_named(one, results), metric_named(other, results)

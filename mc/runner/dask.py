@@ -9,6 +9,7 @@ shard. Only a task that was saved in parts may leave shards that overlap; they a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import pickle
 import platform
@@ -17,6 +18,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -96,8 +98,11 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
     if not re.fullmatch(r"((tcp|tls|ucx|wss?)://)?[^/]+:\d+", address):
         raise ClusterError(f"scheduler must be an address like tcp://host:8786, got {address!r}")
     try:
+        # asked first: of what is no scheduler, a client waits for ever
+        with ThreadPoolExecutor(1) as pool:  # a notebook has a loop of its own in this thread
+            pool.submit(asyncio.run, _identity(address)).result()
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # whatever the other side sent may fail anywhere in there
         raise ClusterError(f"scheduler {address}: no Dask scheduler answers there") from error
     with client:
         cluster = Cluster(address, client)
@@ -106,6 +111,14 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
             while not cluster.n_threads:
                 time.sleep(0.5)
         yield cluster
+
+
+async def _identity(address: str) -> None:
+    """Ask a scheduler who it is."""
+    from distributed.core import rpc
+
+    async with asyncio.timeout(CONNECT_SECONDS), rpc(address) as scheduler:
+        await scheduler.identity(n_workers=0)
 
 
 def work_on(

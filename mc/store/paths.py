@@ -96,6 +96,11 @@ def patiently(ask: Callable[[], _T], *, on_missing: bool = False) -> _T:
         Which trouble: that an object is missing which was in a list just before, or any other but
         that and a missing permission, which asking again does not bring.
 
+    Returns
+    -------
+    object
+        What `ask` returns.
+
     Raises
     ------
     OSError

@@ -473,10 +473,10 @@ def load(folder: str | Path) -> Results:
     --------
     >>> import mc
     >>> results = mc.load("results/lesson")
-    >>> line = results.summary.filter(cell=7, metric="dropped")
+    >>> line = results.summary.filter(cell=8, metric="dropped")
     >>> [round(x, 2) for x in line.select("mean", "ci_low", "ci_high").row(0)]
     [93.33, 93.14, 93.52]
-    >>> results.scan().filter(cell=7).select("dropped").max().collect().item()
+    >>> results.scan().filter(cell=8).select("dropped").max().collect().item()
     133
     """
     results = Results(path_of(folder))

@@ -90,7 +90,7 @@ def status(folder: str | Path) -> Status:
     >>> import mc
     >>> found = mc.status("results/lesson")
     >>> found.complete, found.n_done, found.n_missing
-    (True, 180000, 0)
+    (True, 210000, 0)
     """
     results = load(folder)
     at_work = holder(results.folder)  # before the rows: a run that ends meanwhile is seen as done

@@ -79,7 +79,7 @@ def deferred_signals() -> Iterator[StopFlag]:
             signal.signal(number, handler)
         if received:
             handlers[signal.Signals(received[0])](received[0], None)
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(received[0])
 
 
 def do_all(
