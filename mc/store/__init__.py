@@ -28,6 +28,7 @@ from mc.store.files import (
     write_table,
 )
 from mc.store.lock import Holder, held, is_held
+from mc.store.manifest import DamagedError, write_manifest
 from mc.store.paths import FolderError, first_line, is_remote, of_each, path_of
 from mc.store.results import (
     Results,
@@ -38,12 +39,10 @@ from mc.store.results import (
     load,
     look,
     make_ready,
-    manifest_is_whole,
     new_manifest,
     read_table_file,
     scan,
     tables_are_whole,
-    write_manifest,
 )
 from mc.store.shards import (
     Shard,
@@ -63,6 +62,7 @@ __all__ = [
     "FOLDERS",
     "MANIFEST",
     "TABLES",
+    "DamagedError",
     "FolderError",
     "Holder",
     "Results",
@@ -80,7 +80,6 @@ __all__ = [
     "load",
     "look",
     "make_ready",
-    "manifest_is_whole",
     "new_manifest",
     "of_each",
     "path_of",
