@@ -44,8 +44,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled() -> None:
-    """Compile the kernel before a test looks at what its first use prints."""
+    """Compile the usual loops before a test looks at what their first use prints."""
     kernel.prepare()
+    kernel.prepare(shape=[kernel.Alike(), kernel.Alike(can_fail=True)])
 
 
 @pytest.fixture(scope="session")

@@ -100,15 +100,23 @@ def test_a_fractional_capacity_serves_what_the_oracle_serves() -> None:
         ({"tries": (27,), "budget": 0.3, "jitter": "equal", "backoff_factor": 1.5}, None),
         ({"tries": (3, 3), "chain": "flattened", "first_wait": 0, "capacity": 2.5}, None),
         ({"tries": (9,), "budget": 0.3, "budget_scope": "layer"}, None),
-        ({"tries": (3, 3)}, (BY_TABLE, False, CHAIN_BUDGET)),
-        ({"tries": (3,), "deadline": 5}, (BY_TABLE, True, CHAIN_BUDGET)),
+        ({"tries": (3, 3), "budget": 0.1}, None),
+        ({"tries": (3, 3), "deadline": 5}, None),
+        ({"tries": (3,), "deadline": 5, "budget": 0.1}, None),
+        ({"tries": (3, 2), "budget_scope": "layer"}, None),
+        # after a refusal the outer layer asks with a wait of its own, which may be too long
+        ({"tries": (3, 3), "deadline": 5, "budget": 0.1}, (BY_TABLE, True, CHAIN_BUDGET)),
+        ({"tries": (3, 3), "deadline": (None, 5)}, (BY_TABLE, True, CHAIN_BUDGET)),
         ({"tries": (3,), "jitter": "decorrelated"}, (DECORRELATED, False, CHAIN_BUDGET)),
         ({"tries": (3,), "jitter": "polly"}, (POLLY, False, CHAIN_BUDGET)),
         (
             {"tries": (3, 2), "budget": (None, 0.1), "budget_scope": "layer", "deadline": (5, 2)},
             (BY_TABLE, True, LAYER_BUDGETS),
         ),
-        ({"tries": (3, 2), "budget_scope": "layer"}, (BY_TABLE, False, CHAIN_BUDGET)),
+        (
+            {"tries": (3, 2), "budget": 0.1, "budget_scope": "layer"},
+            (BY_TABLE, False, LAYER_BUDGETS),
+        ),
     ],
 )
 def test_which_loop_a_cell_goes_through(

@@ -10,6 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,49 +22,60 @@ from numpy.typing import NDArray
 from oracle import Call, jitter_word, service_word
 
 from mc import kernel
-from mc.kernel import CellTables, layout
-from mc.model import Cell, tables
+from mc.kernel import CellTables, choice, layout
+from mc.kernel.choice import Choice
+from mc.model import Cell, chain_kind, tables, wheel_key
 from mc.runner import Block, plan_blocks, simulate_block
 
 Counters = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 SEED: Final = 20260802 + 5 * 2**32
 
 
-def room_for_counters(made: CellTables, n: int) -> Counters:
+def simulate(
+    made: CellTables, indices: Indices, seed: int = SEED, loop: str = "chosen"
+) -> Counters:
+    """Rows of all cells by one loop, or by those that the kernel chooses."""
     n_counters = kernel.N_COUNTERS + made.tries.shape[1] - 1
-    return np.full((n, len(made.scalars), n_counters), -7, np.int64)
-
-
-def fast(made: CellTables, indices: NDArray[np.int64], seed: int = SEED) -> Counters:
-    counters = room_for_counters(made, indices.size)
-    status, row = kernel.simulate_philox(made, indices, seed, counters)
-    assert (status, row) == (kernel.DONE, indices.size * len(made.scalars))
+    counters = np.full((indices.size, len(made.scalars), n_counters), -7, np.int64)
+    record = None
+    if loop == "general":  # to which a record leads
+        record = np.empty((*counters.shape[:2], kernel.N_RECORDED, made.n_rounds), np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        if loop != "chosen":
+            patch.setattr(kernel, "choose", lambda made, cells: forced(made, cells, loop))
+        status, r = kernel.simulate_philox(made, indices, seed, counters, record)
+    assert (status, r) == (kernel.DONE, indices.size)
     return counters
 
 
-def general(made: CellTables, indices: NDArray[np.int64], seed: int = SEED) -> Counters:
-    """The rows of the general loop, to which a record leads."""
-    counters = room_for_counters(made, indices.size)
-    record = np.empty((*counters.shape[:2], kernel.N_RECORDED, made.n_rounds), np.int32)
-    status, row = kernel.simulate_philox(made, indices, seed, counters, record)
-    assert (status, row) == (kernel.DONE, indices.size * len(made.scalars))
-    return counters
+def forced(made: CellTables, cells: list[int], loop: str) -> Choice:
+    """Choose one loop for all cells; in groups, those that wait alike."""
+    if loop in ("single", "fast"):
+        return Choice([], 0, **{"single": [], "fast": [], loop: cells})
+    width = int(loop)
+    cells = sorted(cells, key=lambda c: choice._key(made, c))
+    alike = [[*part] for _, part in groupby(cells, lambda c: choice._key(made, c))]
+    groups = [part[at : at + width] for part in alike for at in range(0, len(part), width)]
+    return Choice(groups, width, [], [])
 
 
-LOOPS: Final = {"fast": fast, "general": general}
+LOOPS: Final = ["16", "32", "64", "fast", "single", "general"]
+ALL_CAN_FAIL: Final = [loop for loop in LOOPS if loop != "single"]
 
 
 def random_cells(rng: np.random.Generator, n: int) -> list[Cell]:
-    """Cells that share their traffic and little else."""
+    """Cells that share their traffic; some of them wait alike."""
 
     def one_of(*values: Any) -> Any:
         return values[int(rng.integers(len(values)))]
 
     rounds = one_of(1, 2, 7, 50, 200, 333, 1000)
     arrivals_per_second = one_of(0.0, 5.0, 50.0, 97.22, 97.22, 200.0, 400.0, 900.0)
-    return [
-        Cell(
+    cells: list[Cell] = []
+    while len(cells) < n:
+        like = Cell(
             rounds=rounds,
             arrivals_per_second=arrivals_per_second,
             capacity=one_of(0, 1, 1.7, 2, 3, 6, 6, 6, 12, 1000),
@@ -77,11 +91,13 @@ def random_cells(rng: np.random.Generator, n: int) -> list[Cell]:
             backoff_base=one_of(0.0, 0.5, 1.0, 2.0, 2.7, 8.0),
             backoff_cap=one_of(0.0, 1.0, 7.5, 8.0, 32.0, 100.0, 300.0),
             deadline=one_of(None, None, None, 0, 5, 30, rounds // 2),
-            budget=one_of(None, None, 0.0, 0.05, 0.1, 0.3, 1.0, 2.5, 17.0),
             threshold=one_of(0, 20, 20, 100),
         )
-        for _ in range(n)
-    ]
+        for _ in range(min(one_of(1, 2, 3, 9, 20, 40, 70), n - len(cells))):
+            tries = one_of((1,), (2,), (3,), (27,)) if len(like.layers) == 1 else like.tries
+            budget = one_of(None, None, 0.0, 0.05, 0.1, 0.3, 1.0, 2.5, 17.0)
+            cells.append(replace(like, tries=tries, budget=budget))
+    return [cells[i] for i in rng.permutation(n)]
 
 
 def varied(rng: np.random.Generator, made: CellTables) -> CellTables:
@@ -101,18 +117,60 @@ def varied(rng: np.random.Generator, made: CellTables) -> CellTables:
     )
 
 
+def compare(rng: np.random.Generator, n: int, loops: Sequence[str], *, own_tables: bool) -> None:
+    """Compare the general loop with others on n random cells."""
+    made = tables(random_cells(rng, n), "philox")
+    if own_tables:
+        made = varied(rng, made)
+    seed, *indices = (int(x) for x in rng.integers(0, 2**32, size=3))
+    some = np.array(indices)
+    expected = simulate(made, some, seed << 31, "general")
+    for loop in loops:
+        got = simulate(made, some, seed << 31, loop)
+        np.testing.assert_array_equal(got, expected, loop)
+
+
 @pytest.mark.parametrize("own_tables", [True, False])
-def test_the_general_loop_makes_the_rows_of_the_fast_one(own_tables: bool) -> None:
+def test_the_loops_that_are_chosen_make_the_rows_of_the_general_one(own_tables: bool) -> None:
     rng = np.random.default_rng([20260802, own_tables])
-    for _ in range(125):  # 2,000 cells
-        made = tables(random_cells(rng, 16), "philox")
-        if own_tables:
-            made = varied(rng, made)
-        seed, *indices = (int(x) for x in rng.integers(0, 2**32, size=3))
-        some = np.array(indices)
-        got = general(made, some, seed << 31)
-        expected = fast(made, some, seed << 31)
-        np.testing.assert_array_equal(got, expected)
+    for _ in range(50):  # 3,000 cells
+        compare(rng, 60, ["chosen"], own_tables=own_tables)
+
+
+@pytest.mark.parametrize("own_tables", [True, False])
+def test_every_loop_makes_the_rows_of_the_general_one(own_tables: bool) -> None:
+    rng = np.random.default_rng([20260803, own_tables])
+    for _ in range(20):  # 600 cells
+        compare(rng, 30, ["16", "64", "fast"], own_tables=own_tables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_a_hundred_thousand_cells_have_the_rows_of_the_general_loop(part: int) -> None:
+    rng = np.random.default_rng([20260804, part])
+    for k in range(50):  # 5,000 cells
+        compare(rng, 100, ["chosen", "32"], own_tables=k % 2 == 1)
+
+
+def test_a_single_cell_has_the_rows_of_the_general_loop() -> None:
+    rng = np.random.default_rng(20260805)
+    n = 0
+    while n < 500:
+        made = tables(random_cells(rng, 20), "philox")
+        chosen = choice.choose(made, [*range(20)])
+        n += len(chosen.single)
+        sure = np.array(sorted([*chosen.single, *chosen.fast]), int)
+        sure = sure[[not choice._can_fail(made, c) and not choice._has_both(made, c) for c in sure]]
+        if sure.size:
+            some = cells_of(made, sure)
+            got = simulate(some, np.arange(2), SEED, "single")
+            np.testing.assert_array_equal(got, simulate(some, np.arange(2), SEED, "general"))
+
+
+def cells_of(made: CellTables, cells: Indices) -> CellTables:
+    """Some of the cells."""
+    by_cell = ("scalars", "tries", "strides", "deadlines", "ratios")
+    return made._replace(**{name: getattr(made, name)[cells] for name in by_cell})
 
 
 # What draws are compared with ---------------------------------------------------------------------
@@ -131,7 +189,7 @@ def with_failure(made: CellTables, failure: int) -> CellTables:
     return made._replace(profiles=profiles, failures=np.full_like(made.failures, failure))
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", ALL_CAN_FAIL)
 @pytest.mark.parametrize("capacity", [6, 1])
 def test_a_served_call_fails_below_the_threshold_and_not_at_it(loop: str, capacity: int) -> None:
     made = one_request_a_round(rounds=1, capacity=capacity)
@@ -139,12 +197,12 @@ def test_a_served_call_fails_below_the_threshold_and_not_at_it(loop: str, capaci
         word = service_word(SEED, replication, Call(0, 0, 0))
         index = np.array([replication])
         for failure, expected in [(word, 0), (word + 1, 1)]:
-            counters = LOOPS[loop](with_failure(made, failure), index)
+            counters = simulate(with_failure(made, failure), index, SEED, loop)
             got = counters[0, 0, layout.DROPPED]
             assert got == expected
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", ALL_CAN_FAIL)
 @pytest.mark.parametrize("rate", [3, 200])
 def test_a_retry_fails_below_the_threshold_and_not_at_it(loop: str, rate: int) -> None:
     # the calls of round 0 find no capacity and come back in round 1, where all are served
@@ -155,11 +213,11 @@ def test_a_retry_fails_below_the_threshold_and_not_at_it(loop: str, rate: int) -
     made = tables([cell], "philox")
     for replication in range(5):
         index = np.array([replication])
-        requests, in_window = (int(n) for n in fast(made, index)[0, 0, :2])
+        requests, in_window = (int(n) for n in simulate(made, index)[0, 0, :2])
         old = sorted(service_word(SEED, replication, Call(0, j, 1)) for j in range(in_window))
         new = [service_word(SEED, replication, Call(1, j, 0)) for j in range(requests - in_window)]
         for failure in (old[len(old) // 2], old[len(old) // 2] + 1):
-            row = LOOPS[loop](with_failure(made, failure), index)[0, 0]
+            row = simulate(with_failure(made, failure), index, SEED, loop)[0, 0]
             got = row[layout.DROPPED], row[layout.IN_FLIGHT]
             expected = sum(w < failure for w in old), sum(w < failure for w in new)
             assert got == expected
@@ -183,7 +241,8 @@ def test_a_wait_is_its_offset_and_a_share_of_its_width(loop: str, offset: int, w
         expected = 1 + (offset * 2**32 + word * width) // 2**64
         capacities = np.zeros_like(made.capacities)
         capacities[0, expected] = 1
-        row = LOOPS[loop](made._replace(capacities=capacities), np.array([replication]))[0, 0]
+        open_then = made._replace(capacities=capacities)
+        row = simulate(open_then, np.array([replication]), SEED, loop)[0, 0]
         assert row[layout.SUCCESSFUL] == 1
         got = row[layout.WAIT_TOTAL]
         assert got == expected
@@ -207,7 +266,7 @@ def test_more_requests_than_there_is_room_for_end_the_simulation(
     first = int(np.argmax(n_requests > room))
     block.__dict__["tables"] = block.tables._replace(n_requests=room)
     record = np.empty((8, 2, kernel.N_RECORDED, 50), np.int32) if recorded else None
-    place = rf"status {kernel.REQUESTS} from the kernel at row {2 * first}: "
+    place = rf"status {kernel.REQUESTS} from the kernel for {indices[first]}: "
     with pytest.raises(RuntimeError, match=place):
         simulate_block(block, indices, SEED, record)
     enough = block.tables._replace(n_requests=int(n_requests.max()))
@@ -217,18 +276,176 @@ def test_more_requests_than_there_is_room_for_end_the_simulation(
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_full_slot_grows_and_changes_nothing(loop: str) -> None:
-    # 300 calls a round that all come back in the next do not fit the 16 entries of the beginning
+    # 300 calls a round that all come back in the next do not fit the 32 of the beginning
     cells = [
         Cell(rounds=30, arrivals_per_second=100 * 300, capacity=10, tries=(n,), backoff_cap=0)
         for n in (1, 4, 2)
     ]
     made = tables(cells, "philox")
-    rows = LOOPS[loop](made, np.arange(3))
+    rows = simulate(made, np.arange(3), SEED, loop)
     for c, cell in enumerate(cells):
-        alone = LOOPS[loop](tables([cell], "philox"), np.arange(3))
+        alone = simulate(tables([cell], "philox"), np.arange(3), SEED, "general")
         np.testing.assert_array_equal(rows[:, c], alone[:, 0])
-    peaks = rows[:, :, layout.PEAK]
-    assert (peaks[:, 1] > 1000).all()
+    assert (rows[:, 1, layout.PEAK] > 1000).all()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_burst_finds_room_on_the_wheel(loop: str) -> None:
+    # thousands at once, in the last round but one, wait for one of 4 rounds, all after the end
+    cells = [
+        Cell(rounds=3, arrivals_per_second=100 * 600, capacity=0, tries=(n,), backoff_base=4)
+        for n in (1, 2, 9, 30)
+    ]
+    made = tables(cells, "philox")
+    got = simulate(made, np.arange(3), SEED, loop)
+    expected = simulate(made, np.arange(3), SEED, "general")
+    np.testing.assert_array_equal(got, expected)
+
+
+# Which loop ---------------------------------------------------------------------------------------
+
+
+def cells_alike(*sizes: int, **parameters: Any) -> list[Cell]:
+    """Groups of cells that wait alike, of these sizes; of all cells no two have the same budget."""
+    return [
+        Cell(tries=(5,), backoff_base=1 + g, budget=(k + 1) / 100, **parameters)
+        for g, size in enumerate(sizes)
+        for k in range(size)
+    ]
+
+
+def loops_of(cells: Sequence[Cell]) -> tuple[list[int], int, int, int]:
+    """How many cells each group has, its lanes, and how many there are in the other loops."""
+    chosen = choice.choose(tables(cells, "philox"), [*range(len(cells))])
+    return [*map(len, chosen.groups)], chosen.width, len(chosen.single), len(chosen.fast)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((1,), ([], 0, 1, 0)),
+        ((2, 2, 2), ([], 0, 6, 0)),
+        ((3,), ([3], 16, 0, 0)),
+        ((16, 3), ([16, 3], 16, 0, 0)),
+        ((17, 3), ([17, 3], 32, 0, 0)),
+        ((33, 3), ([33, 3], 64, 0, 0)),
+        ((65, 3), ([64, 1, 3], 64, 0, 0)),
+        ((5, 1, 1), ([5, 1, 1], 16, 0, 0)),
+        ((5, 1, 1, 1), ([5], 16, 3, 0)),
+        ((5, 2, 1), ([5], 16, 3, 0)),
+    ],
+)
+def test_cells_that_wait_alike_share_a_wheel_from_three_on(
+    sizes: tuple[int, ...], expected: tuple[list[int], int, int, int]
+) -> None:
+    assert loops_of(cells_alike(*sizes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [((1, 1), ([], 0, 0, 2)), ((2,), ([2], 16, 0, 0)), ((2, 1, 1, 1), ([2], 16, 0, 3))],
+)
+def test_cells_with_failures_share_a_wheel_from_two_on(
+    sizes: tuple[int, ...], expected: tuple[list[int], int, int, int]
+) -> None:
+    assert loops_of(cells_alike(*sizes, failure_rate=0.1)) == expected
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [{"threshold": 7}, {"capacity": 5}, {"backoff_cap": 31}, {"deadline": 40}, {"jitter": "equal"}],
+)
+def test_cells_that_differ_in_more_than_attempts_and_budget_share_no_wheel(
+    apart: dict[str, Any],
+) -> None:
+    cells = [*cells_alike(3), *(replace(cell, **apart) for cell in cells_alike(3))]
+    assert loops_of(cells) == ([3, 3], 16, 0, 0)
+    assert len({wheel_key(cell) for cell in cells}) == 2
+
+
+def test_layers_share_a_wheel_if_they_are_the_same() -> None:
+    chains = [(3, 3), (3, 3), (2, 3), (2, 3), (3, 3), (2, 3)]
+    cells = [Cell(tries=tries, budget=0.1 * k) for k, tries in enumerate(chains)]
+    assert loops_of(cells) == ([3, 3], 16, 0, 0)
+    flattened = [replace(cell, chain="flattened") for cell in cells]
+    assert loops_of(flattened) == ([6], 16, 0, 0)
+
+
+def test_cells_are_grouped_by_the_model_as_by_the_kernel() -> None:
+    rng = np.random.default_rng(20260806)
+    for _ in range(100):
+        cells = [cell for cell in random_cells(rng, 40) if kernel.loop_of(chain_kind(cell)) is None]
+        if cells:
+            made = tables(cells, "philox")
+            got = [choice._key(made, c) for c in range(len(cells))]
+            expected = [wheel_key(cell) for cell in cells]
+            pairs = set(zip(got, expected, strict=True))
+            assert len(pairs) == len(set(got)) == len(set(expected))
+
+
+FALL_BACKS: Final[dict[str, tuple[dict[str, Any], dict[str, Any], str]]] = {
+    "a wait that is longer than the table's wheel": ({}, {"backoff_cap": 5000}, "fast"),
+    "more requests than an entry has places for": ({"MOST_PLACES": 20_000}, {}, "fast"),
+    "sums of waits beyond 32 bits": ({"MOST_WAITED": 100_000}, {}, "single"),
+    "sums of waits beyond 32 bits, with failures": (
+        {"MOST_WAITED": 100_000}, {"failure_rate": 0.1}, "fast",
+    ),
+    "budgets that take too much memory": ({"MOST_LIMIT_BYTES": 100_000}, {}, "single"),
+    "a deadline and a budget": ({"LEAST": {False: 5}}, {"deadline": 30}, "fast"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", FALL_BACKS)
+def test_a_fall_back_changes_nothing(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, parameters, loop = FALL_BACKS[why]
+    cells = cells_alike(4, fault_rounds=100, backoff_factor=20, **parameters)
+    if not parameters:
+        assert loops_of(cells) == ([4], 16, 0, 0)
+    for name, value in limits.items():
+        monkeypatch.setattr(choice, name, value)
+    assert loops_of(cells) == ([], 0, 4 * (loop == "single"), 4 * (loop == "fast"))
+    made = tables(cells, "philox")
+    got = simulate(made, np.arange(3))
+    expected = simulate(made, np.arange(3), SEED, "general")
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_very_many_requests_or_rounds_do_not_fit() -> None:
+    (cell,) = cells_alike(1)
+    made = tables([cell], "philox")
+    assert choice.table_fits(made._replace(n_requests=2**25 // 5 - 1), [0])
+    assert not choice.table_fits(made._replace(n_requests=2**25 // 5), [0])
+    # five attempts, none of which takes 10 rounds
+    assert choice.lanes_fit(made._replace(n_requests=2**31 // 50), [[0]], 16)
+    assert not choice.lanes_fit(made._replace(n_requests=2**31 // 40), [[0]], 16)
+
+
+def test_a_table_that_learns_changes_nothing() -> None:
+    # replication by replication, each call begins with the fewest rows
+    cells = cells_alike(4, 1, 1, 1, fault_rounds=300, rounds=1000, backoff_cap=2)
+    cells = [replace(cell, tries=(40,), budget=None) for cell in cells]
+    made = tables(cells, "philox")
+    together = simulate(made, np.arange(12))
+    for r in range(12):
+        np.testing.assert_array_equal(simulate(made, np.array([r]))[0], together[r])
+
+
+# Blocks -------------------------------------------------------------------------------------------
+
+
+def test_a_block_keeps_cells_that_wait_alike_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell for trio in zip(*[iter(cells_alike(6, 6, 6))] * 6, strict=True) for cell in trio]
+    mixed = {i: cells[i * 7 % 18] for i in range(18)}
+    (block,) = plan_blocks(mixed, "philox")
+    assert sorted(block.ids) == [*range(18)]
+    keys = [wheel_key(cell) for cell in block.cells]
+    assert len([*groupby(keys)]) == 3
+    monkeypatch.setattr("mc.runner.simulation.CELLS_PER_BLOCK", 10)
+    blocks = plan_blocks(mixed, "philox")
+    assert [len({*map(wheel_key, block.cells)}) for block in blocks] == [1, 1, 1]
+    monkeypatch.setattr("mc.runner.simulation.CELLS_PER_BLOCK", 4)
+    blocks = plan_blocks(mixed, "philox")
+    assert [len(block.ids) for block in blocks] == [4, 2, 4, 2, 4, 2]
 
 
 # Compiling ----------------------------------------------------------------------------------------
@@ -252,17 +469,50 @@ def test_importing_the_kernel_imports_no_compiler() -> None:
 
 
 @pytest.mark.parametrize("generator", ["philox", "lesson"])
-def test_what_is_prepared_is_what_a_simulation_calls(generator: Any) -> None:
+@pytest.mark.parametrize(
+    "cells",
+    [
+        cells_alike(4, rounds=9),
+        cells_alike(20, rounds=9, failure_rate=0.5),
+        cells_alike(1, 1, rounds=9),
+        cells_alike(1, rounds=9, failure_rate=0.5),
+        [Cell(rounds=9, tries=(3, 2)), Cell(rounds=9, tries=(3, 2), jitter="decorrelated")],
+    ],
+)
+def test_what_is_prepared_is_all_that_a_simulation_compiles(
+    generator: Any, cells: list[Cell]
+) -> None:
     from mc.kernel.fast import simulate_fast
+    from mc.kernel.masks import simulate_groups
     from mc.kernel.rounds import simulate_rounds
+    from mc.kernel.single import simulate_single
 
-    kernel.prepare(generator)
-    expected = [simulate_fast.signatures[:], simulate_rounds.signatures[:]]
-    cells = [Cell(rounds=9, tries=(3,), failure_rate=rate, budget=0.1) for rate in (0.0, 0.5)]
-    for block in plan_blocks(dict(enumerate(cells)), generator):
-        simulate_block(block, np.array([1]), SEED)
-    got = [simulate_fast.signatures[:], simulate_rounds.signatures[:]]
+    entries = [simulate_groups, simulate_single, simulate_fast, simulate_rounds]
+    if generator == "lesson":
+        cells = [replace(cell, chain="flattened", jitter="full") for cell in cells]
+    (block,) = plan_blocks(dict(enumerate(cells)), generator)
+    kernel.prepare(generator, block.shape)
+    expected = [entry.signatures[:] for entry in entries]
+    simulate_block(block, np.array([1]), SEED)
+    got = [entry.signatures[:] for entry in entries]
     assert got == expected
+
+
+def test_a_second_start_compiles_nothing() -> None:
+    # by the kinds of loops: groups, single, fast, general, and the lesson's generator
+    kinds = "[[Alike(3)], [Alike()], [Alike(can_fail=True)], [Alike(kind=ChainKind(jitter=1))]]"
+    program = (
+        "from mc.kernel import Alike, ChainKind, prepare\n"
+        "from numba.core import event\n"
+        "class Listener(event.Listener):\n"
+        "    def on_start(self, event): print(event.data['dispatcher'])\n"
+        "    def on_end(self, event): pass\n"
+        "with event.install_listener('numba:compile', Listener()):\n"
+        f"    for shape in {kinds}: prepare(shape=shape)\n"
+        "    prepare('lesson')\n"
+    )
+    run_alone(program)
+    assert run_alone(program) == ""
 
 
 def test_the_cache_is_named_by_every_source(tmp_path: Path) -> None:

@@ -2,18 +2,25 @@
 
     layout      what the loops read and write, the timing wheel
     draws       Philox, the stream map, all random numbers
-    fast        the fast loop
+    traffic     what the cells of a block have in common in a replication
+    choice      which loop a cell goes through
+    masks       cells that wait alike share one wheel; of its parts
+    lanes         whole numbers side by side, one for each cell
+    waits         the table of waits
+    single      one cell, by the table of waits
+    fast        one cell, without
+    rows        what these loops make of their counts
     rounds      the general loop, written to be read; of its parts
     chain         the layers, which retries, whose time is over
-    waits         how long a layer waits
+    delays        how long a layer waits
     budgets       what may refuse a retry
     generators    where its draws come from: Philox
     lesson        the lesson's own generator
     cache       how compiled code is made and kept
 
-Which loop: the fast one for cells with one layer, waits by table and no deadline; the general one
-for all others, and for what is recorded round by round or drawn by the lesson's generator. Rows do
-not depend on it.
+Which loop: where waits are a table by attempt, and neither deadlines nor budgets belong to single
+layers, `choice` says which of the first three; all other cells, and what is recorded round by round
+or drawn by the lesson's generator, go through the general one. Rows do not depend on it.
 
 The functions here check nothing and raise nothing: `model.tables` makes tables that cannot lead
 them astray, and more requests than there is room for come back as a status. Importing this room
@@ -29,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mc.kernel.cache import CACHE_FOLDER
+from mc.kernel.choice import LEAST, Choice, choose, wheel_size
 from mc.kernel.layout import (
     BY_TABLE,
     CALLS,
@@ -44,7 +52,6 @@ from mc.kernel.layout import (
     N_RECORDED,
     NEVER,
     NO_DEADLINE,
-    P_CAN_FAIL,
     POLLY,
     POLLY_STEPS,
     REQUEST_COUNT,
@@ -56,9 +63,9 @@ from mc.kernel.layout import (
     ROUND_PRIMARY,
     ROUND_RETRIES,
     UNDEFINED,
+    Alike,
     CellTables,
     ChainKind,
-    Wheel,
     empty_memory,
     empty_traffic,
     empty_wheel,
@@ -89,6 +96,7 @@ __all__ = [
     "ROUND_PRIMARY",
     "ROUND_RETRIES",
     "UNDEFINED",
+    "Alike",
     "CellTables",
     "ChainKind",
     "loop_of",
@@ -97,8 +105,11 @@ __all__ = [
     "simulate_philox",
 ]
 
-_ROOM_BITS: Final = 4
-"""log2 of the entries that a slot of the wheel has room for at first."""
+_ROOM_BITS: Final = 5
+"""log2 of the calls that a slot of the wheel has room for at first."""
+
+_IN_FLIGHT: Final = 500
+"""Requests whose draws are remembered beside a table of waits, which has most of the others."""
 
 
 def simulate_philox(
@@ -127,22 +138,19 @@ def simulate_philox(
 
     Returns
     -------
-    status, row : int
-        DONE; or REQUESTS and the first of the R * C rows that has none.
+    status, r : int
+        DONE; or REQUESTS and a replication that has no rows.
     """
     counters[:, :, CALLS_OF_LAYER:] = UNDEFINED
-    n_cells = len(tables.scalars)
-    for parts, some in _by_loop(tables, recorded=record is not None).items():
-        cells = np.array(some)
+    status, r = DONE, replications.size
+    for parts, cells in _by_loop(tables, recorded=record is not None).items():
         if parts is None:
-            status, row = _simulate_fast(tables, cells, replications, seed, counters)
+            status, r = _simulate_by_tables(tables, cells, replications, seed, counters)
         else:
-            status, row = _simulate_rounds(
-                parts, tables, cells, replications, seed, counters, record
-            )
+            status, r = _simulate_rounds(parts, tables, cells, replications, seed, counters, record)
         if status != DONE:
-            return status, row // cells.size * n_cells + some[row % cells.size]
-    return DONE, replications.size * n_cells
+            break
+    return status, r
 
 
 def simulate_lesson(
@@ -162,23 +170,24 @@ def simulate_lesson(
     counters[:, :, CALLS_OF_LAYER:] = UNDEFINED
     cells, draws = np.arange(len(tables.scalars)), lesson_draws()
     return _grow(
-        tables.wheel_size,
+        lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
         lambda wheel, start: simulate_rounds(
             draws, None, None, None, tables, cells, seeds, wheel, counters, start, record
         ),
     )
 
 
-def prepare(generator: str = "philox", kinds: Collection[ChainKind] = (ChainKind(),)) -> None:
-    """Compile what simulating cells of these kinds takes, or load it, by simulating nothing.
+def prepare(generator: str = "philox", shape: Collection[Alike] = (Alike(LEAST[False]),)) -> None:
+    """Compile what simulating a block of such cells takes, or load it, by simulating nothing.
 
     To be called before threads start: they would wait for each other, deaf to an interrupt.
     """
-    nobody, no_rows = np.empty(0, np.int64), np.empty((0, len(kinds), N_COUNTERS), np.int64)
+    n = sum(alike.n for alike in shape)
+    nobody, no_rows = np.empty(0, np.int64), np.empty((0, n, N_COUNTERS), np.int64)
     if generator == "philox":
-        simulate_philox(smallest_tables(np.uint64, kinds), nobody, 0, no_rows)
+        simulate_philox(smallest_tables(np.uint64, shape), nobody, 0, no_rows)
     else:
-        simulate_lesson(smallest_tables(np.float64, kinds), nobody, no_rows)
+        simulate_lesson(smallest_tables(np.float64, shape), nobody, no_rows)
 
 
 class Parts(NamedTuple):
@@ -202,8 +211,8 @@ class Parts(NamedTuple):
 def loop_of(kind: ChainKind, *, recorded: bool = False) -> Parts | None:
     """Which loop a cell goes through: None for the fast one, or the parts of the general one."""
     parts = Parts(kind.jitter, kind.deadlines != NO_DEADLINE, kind.budgets)
-    is_table = parts == Parts(BY_TABLE, deadlines=False, budgets=CHAIN_BUDGET)
-    return None if is_table and kind.layers == 1 and not recorded else parts
+    by_table = kind.jitter == BY_TABLE and kind.budgets == CHAIN_BUDGET
+    return None if by_table and kind.deadlines != LAYER_DEADLINES and not recorded else parts
 
 
 def _by_loop(tables: CellTables, *, recorded: bool) -> dict[Parts | None, list[int]]:
@@ -217,7 +226,7 @@ def _by_loop(tables: CellTables, *, recorded: bool) -> dict[Parts | None, list[i
 def _simulate_rounds(
     parts: Parts,
     tables: CellTables,
-    cells: NDArray[np.int64],
+    cells: list[int],
     replications: NDArray[np.int64],
     seed: int,
     counters: NDArray[np.int64],
@@ -229,43 +238,114 @@ def _simulate_rounds(
     from mc.kernel.generators import philox_draws
     from mc.kernel.rounds import simulate_rounds
 
-    draws, waits = philox_draws(tables, seed), empty_waits(tables, parts.jitter)
+    some, draws = np.array(cells), philox_draws(tables, seed)
+    waits = empty_waits(tables, parts.jitter)
     deadlines = empty_deadlines(tables) if parts.deadlines else None
     budgets = empty_budgets(tables) if parts.budgets else None
     return _grow(
-        tables.wheel_size,
+        lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
         lambda wheel, start: simulate_rounds(
-            draws, waits, deadlines, budgets, tables, cells, replications, wheel, counters, start,
+            draws, waits, deadlines, budgets, tables, some, replications, wheel, counters, start,
             record,
+        ),
+    )  # fmt: skip
+
+
+def _simulate_by_tables(
+    tables: CellTables,
+    cells: list[int],
+    replications: NDArray[np.int64],
+    seed: int,
+    counters: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Simulate cells that go through the loops by tables, as `choose` says."""
+    key = np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
+    chosen = choose(tables, cells)
+    status, r = DONE, replications.size
+    if chosen.groups:
+        status, r = _simulate_groups(tables, chosen, replications, key, counters)
+    if status == DONE and chosen.single:
+        status, r = _simulate_single(tables, chosen.single, replications, key, counters)
+    if status == DONE and chosen.fast:
+        status, r = _simulate_fast(tables, chosen.fast, replications, key, counters)
+    return status, r
+
+
+Key = tuple[np.uint64, np.uint64]
+
+
+def _simulate_groups(
+    tables: CellTables,
+    chosen: Choice,
+    replications: NDArray[np.int64],
+    key: Key,
+    counters: NDArray[np.int64],
+) -> tuple[int, int]:
+    from mc.kernel.masks import N_COUNTS, groups_of, shared_wheel, simulate_groups
+    from mc.kernel.waits import empty_waits
+
+    zeros, groups = (0,) * chosen.width, groups_of(tables, chosen.groups, chosen.width)
+    traffic, waits = empty_traffic(tables), empty_waits(tables)
+    jitter, service = empty_memory(_IN_FLIGHT), empty_memory(_IN_FLIGHT)
+    n_counts = N_COUNTS + tables.tries.shape[1] - 1
+    counts = np.empty(n_counts * chosen.width, np.int32)
+    size = wheel_size(tables, [c for part in chosen.groups for c in part])
+    return _grow(
+        lambda room_bits: shared_wheel(size, room_bits),
+        lambda wheel, start: simulate_groups(
+            zeros, tables, groups, replications, *key, traffic, waits, jitter, service, wheel,
+            counters, counts, start,
+        ),
+    )  # fmt: skip
+
+
+def _simulate_single(
+    tables: CellTables,
+    cells: list[int],
+    replications: NDArray[np.int64],
+    key: Key,
+    counters: NDArray[np.int64],
+) -> tuple[int, int]:
+    from mc.kernel.single import simulate_single, single_wheel
+    from mc.kernel.waits import empty_waits
+
+    some, size = np.array(cells), wheel_size(tables, cells)
+    traffic, waits = empty_traffic(tables), empty_waits(tables)
+    jitter, service = empty_memory(_IN_FLIGHT), empty_memory(_IN_FLIGHT)
+    return _grow(
+        lambda room_bits: single_wheel(size, room_bits),
+        lambda wheel, start: simulate_single(
+            tables, some, replications, *key, traffic, waits, jitter, service, wheel, counters,
+            start,
         ),
     )  # fmt: skip
 
 
 def _simulate_fast(
     tables: CellTables,
-    cells: NDArray[np.int64],
+    cells: list[int],
     replications: NDArray[np.int64],
-    seed: int,
+    key: Key,
     counters: NDArray[np.int64],
 ) -> tuple[int, int]:
     from mc.kernel.fast import simulate_fast
 
-    key = np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
-    calls_can_fail = bool(tables.profiles[:, P_CAN_FAIL].any())
-    traffic, jitter = empty_traffic(tables), empty_memory(tables.n_requests)
-    service = empty_memory(tables.n_requests if calls_can_fail else 0)
+    some, traffic = np.array(cells), empty_traffic(tables)
+    jitter, service = empty_memory(tables.n_requests), empty_memory(tables.n_requests)
     return _grow(
-        tables.wheel_size,
+        lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
         lambda wheel, start: simulate_fast(
-            tables, cells, replications, *key, traffic, jitter, service, wheel, counters, start
+            tables, some, replications, *key, traffic, jitter, service, wheel, counters, start
         ),
     )
 
 
-def _grow(wheel_size: int, simulate: Callable[[Wheel, int], tuple[Any, Any]]) -> tuple[int, int]:
-    """Call a loop until it is done, from the row at which a slot was full with twice the room."""
-    status, row, room_bits = GROW, 0, _ROOM_BITS
+def _grow(
+    make_wheel: Callable[[int], Any], simulate: Callable[[Any, int], tuple[Any, Any]]
+) -> tuple[int, int]:
+    """Call a loop until it is done; with more room where a slot of the wheel was full."""
+    status, r, room_bits = GROW, 0, _ROOM_BITS
     while status == GROW:
-        status, row = simulate(empty_wheel(wheel_size, room_bits), row)
+        status, r = simulate(make_wheel(room_bits), r)
         room_bits += 1
-    return int(status), int(row)
+    return int(status), int(r)

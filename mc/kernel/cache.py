@@ -176,6 +176,13 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     return make
 
 
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a function into each function that calls it."""
+    import numba
+
+    return numba.njit(inline="always", **_OPTIONS)(function)
+
+
 def form_for(kind: type | None, function: Any) -> Callable[[Any], Any]:
     """Register the form that a function has if its first argument is of a class, or None.
 

@@ -40,6 +40,15 @@ def retry_of(tables, c, i, entry):
 
 
 @compiled()
+def layers_left(tables, c, attempt):
+    """How many layers have attempts left when an attempt has failed."""
+    n = 0
+    for i in range(tables.scalars[c, C_LAYERS]):
+        n += np.int64(digit_of(tables, c, i, attempt) + 1 < tables.tries[c, i])
+    return n
+
+
+@compiled()
 def maker_of(tables, c, entry):
     """The outermost layer that itself makes a call."""
     return np.int64(tables.makers[tables.scalars[c, C_CHAIN], entry & ATTEMPT_MASK])

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, form_for
 from mc.kernel.delays import wait_by_word
-from mc.kernel.draws import U, draw_arrivals, jitter_word, service_word
+from mc.kernel.draws import U, jitter_word, service_word
 from mc.kernel.layout import CellTables, Stream
+from mc.kernel.traffic import draw_arrivals
 
 
 def start_replication(draws, tables, index):
@@ -64,7 +65,7 @@ def philox_draws(tables: CellTables, seed: int) -> Philox:
         U(seed & 0xFFFFFFFF),
         U(seed >> 32),
         np.zeros(1, np.uint64),
-        np.empty((n_rounds + 1) & ~1, np.uint64),
+        np.empty((2, (n_rounds + 1) // 2), np.uint64),
         np.empty(n_rounds, np.int32),
         np.empty(n_rounds + 1, np.int32),
     )

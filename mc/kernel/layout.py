@@ -8,8 +8,8 @@ The timing wheel
 ----------------
 The retries due in round t wait in slot ``t % S`` in the order in which they were scheduled. S is a
 power of two greater than the longest wait, so a slot never holds two rounds. All slots have the
-same room, a power of two; when one is full the loop gives up the row, and it is started again with
-twice the room. A retry is one 64-bit entry::
+same room, a power of two; when one is full the loop gives up the replication, and it is
+started again with twice the room. A retry is one 64-bit entry::
 
     arrival round (23 bits) | request (24 bits) | attempt (16 bits)
 
@@ -63,7 +63,7 @@ N_RECORDED: Final = 4
 
 DONE: Final = 0
 GROW: Final = 1
-"""A slot of the wheel is full; the rows before the one reported stand."""
+"""A slot of the wheel is full; the replications before the one reported stand."""
 REQUESTS: Final = 2
 """A replication has more requests than its tables have room for."""
 
@@ -127,7 +127,6 @@ POLLY_STEPS: Final = 1024
 P_WINDOW_START: Final = 0
 P_WINDOW_END: Final = 1
 P_CAN_FAIL: Final = 2
-N_OF_PROFILE: Final = 3
 
 
 class CellTables(NamedTuple):
@@ -155,7 +154,7 @@ class CellTables(NamedTuple):
     failures : ndarray, shape (P, T)
         How often a served call fails all the same, in each round: uint64 in 2**-32 (`philox`),
         float64 (`lesson`).
-    profiles : ndarray of int64, shape (P, N_OF_PROFILE)
+    profiles : ndarray of int64, shape (P, 3)
         First round of the measured window, the round after its last, whether any served call can
         fail.
     offsets, widths : ndarray, shape (B, A)
@@ -208,11 +207,31 @@ class CellTables(NamedTuple):
     wheel_size: int
 
 
-def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
-    """A cell of each kind, without traffic; `number` is the type of their rates and waits."""
-    scalars = np.zeros((len(kinds), N_SCALARS), np.int64)
-    for c, kind in enumerate(kinds):
-        scalars[c, CHAIN_KIND] = kind
+class Alike(NamedTuple):
+    """Cells of a block that differ in attempts and budget alone.
+
+    Attributes
+    ----------
+    n : int
+        How many.
+    kind : ChainKind
+        What their chains have.
+    can_fail : bool
+        Whether a call that is served can fail.
+    """
+
+    n: int = 1
+    kind: ChainKind = ChainKind()
+    can_fail: bool = False
+
+
+def smallest_tables(number: type, shape: Collection[Alike]) -> CellTables:
+    """Cells without traffic; `number` is the type of their rates and waits."""
+    n = sum(alike.n for alike in shape)
+    scalars = np.zeros((n, N_SCALARS), np.int64)
+    scalars[:, C_WAITS] = np.repeat(range(len(shape)), [alike.n for alike in shape])
+    scalars[:, C_PROFILE] = [alike.can_fail for alike in shape for _ in range(alike.n)]
+    scalars[:, CHAIN_KIND] = [alike.kind for alike in shape for _ in range(alike.n)]
     return CellTables(
         n_rounds=1,
         thresholds=np.empty(0, np.uint64),
@@ -220,16 +239,16 @@ def smallest_tables(number: type, kinds: Collection[ChainKind]) -> CellTables:
         exp_rate=1.0,
         service_drawn=False,
         scalars=scalars,
-        profiles=np.zeros((1, N_OF_PROFILE), np.int64),
-        capacities=np.zeros((1, 1), np.int32),
-        failures=np.zeros((1, 1), number),
-        offsets=np.zeros((1, 1), number),
-        widths=np.zeros((1, 1), number),
+        profiles=np.array([[0, 0, 0], [0, 0, 1]]),
+        capacities=np.zeros((2, 1), np.int32),
+        failures=np.zeros((2, 1), number),
+        offsets=np.zeros((len(shape), 1), number),
+        widths=np.zeros((len(shape), 1), number),
         makers=np.zeros((1, 2), np.int8),
-        tries=np.ones((1, 1), np.int64),
-        strides=np.ones((1, 1), np.int64),
-        deadlines=np.full((1, 1), NEVER),
-        ratios=np.zeros((1, 1, 3), np.int64),
+        tries=np.ones((n, 1), np.int64),
+        strides=np.ones((n, 1), np.int64),
+        deadlines=np.full((n, 1), NEVER),
+        ratios=np.zeros((n, 1, 3), np.int64),
         polly=np.empty((0, POLLY_STEPS + 1), np.int64),
         limits=np.zeros((1, 1), np.int32),
         n_requests=0,
@@ -329,55 +348,69 @@ class Traffic(NamedTuple):
 
     Attributes
     ----------
-    uniforms : ndarray of uint64, shape (T or T + 1,)
-        From which the arrivals are made; an even number.
-    arrivals : ndarray of int32, shape (T, padded with zeros to a multiple of 8)
+    uniforms : ndarray of uint64, shape (2, T / 2)
+        From which the arrivals of even and odd rounds are made.
+    arrivals : ndarray of int32, shape (T,)
         Requests that arrive in each round.
     first : ndarray of int32, shape (T + 1,)
         Running number of the first request of each round; at last the number of all.
-    first_service : ndarray of uint32, shape (4, T), or (4, 0) where no served call fails
-        SERVICE words of the first attempts of the first four requests of each round.
+    worst : uint64
+        Largest failure rate of all profiles and rounds. Not made anew.
+    may_fail : ndarray of uint8, shape (T, padded to a multiple of 8)
+        Whether one of the first calls of a round fails at that rate.
+    candidates : ndarray of int32, shape (T, padded)
+        The rounds in which it does.
+    first_service : ndarray of uint32, shape (4, T)
+        SERVICE words of the first attempts of the first four requests of those rounds.
     marks : ndarray of uint8, shape (P, T, padded)
-        How first calls can fail in each round, see `fast`.
-    marks_by_eight : ndarray of uint64, shape (P, T / 8)
-        The same memory.
+        How first calls can fail in each round, see `traffic`.
     busy : ndarray of int32, shape (P, T, padded, + 1)
         The rounds that have a mark; T ends the list.
     most : ndarray of int64, shape (P, 2)
         Most arrivals in one round: of all rounds, and of those after the window.
-    listed : ndarray of int32, shape (2, n_requests + 4)
-        Round and index of the requests that draw ahead.
-    drawn : ndarray of uint32, shape (4, n_requests)
+    listed : ndarray of int32, shape (2, n_requests + T)
+        Round and index of requests that draw together.
+    drawn : ndarray of uint32, shape (4, n_requests + T)
         What they draw.
+    may_fail_by_eight, marks_by_eight : ndarray of uint64, shape (T / 8,), (P, T / 8)
+        The same memory as `may_fail` and `marks`.
     """
 
     uniforms: NDArray[np.uint64]
     arrivals: NDArray[np.int32]
     first: NDArray[np.int32]
+    worst: np.uint64
+    may_fail: NDArray[np.uint8]
+    candidates: NDArray[np.int32]
     first_service: NDArray[np.uint32]
     marks: NDArray[np.uint8]
-    marks_by_eight: NDArray[np.uint64]
     busy: NDArray[np.int32]
     most: NDArray[np.int64]
     listed: NDArray[np.int32]
     drawn: NDArray[np.uint32]
+    may_fail_by_eight: NDArray[np.uint64]
+    marks_by_eight: NDArray[np.uint64]
 
 
 def empty_traffic(tables: CellTables) -> Traffic:
     """Room for the traffic of one replication."""
-    n_rounds, n_requests, n_profiles = tables.n_rounds, tables.n_requests, len(tables.profiles)
+    n_rounds, n_profiles = tables.n_rounds, len(tables.profiles)
     n_padded = (n_rounds + 7) & ~7
-    calls_can_fail = tables.profiles[:, P_CAN_FAIL].any()
-    marks = np.zeros((n_profiles, n_padded), np.uint8)
+    n_drawn = n_rounds if tables.failures.any() else 0
+    may_fail, marks = np.zeros(n_padded, np.uint8), np.zeros((n_profiles, n_padded), np.uint8)
     return Traffic(
-        uniforms=np.empty((n_rounds + 1) & ~1, np.uint64),
-        arrivals=np.zeros(n_padded, np.int32),
+        uniforms=np.empty((2, (n_rounds + 1) // 2), np.uint64),
+        arrivals=np.zeros(n_rounds, np.int32),
         first=np.zeros(n_rounds + 1, np.int32),
-        first_service=np.empty((4, n_rounds if calls_can_fail else 0), np.uint32),
+        worst=tables.failures.max(),
+        may_fail=may_fail,
+        candidates=np.empty(n_padded, np.int32),
+        first_service=np.empty((4, n_drawn), np.uint32),
         marks=marks,
-        marks_by_eight=marks.view(np.uint64),
         busy=np.empty((n_profiles, n_padded + 1), np.int32),
         most=np.empty((n_profiles, 2), np.int64),
-        listed=np.empty((2, n_requests + 4), np.int32),
-        drawn=np.empty((4, n_requests), np.uint32),
+        listed=np.empty((2, tables.n_requests + n_rounds + 4), np.int32),
+        drawn=np.empty((4, tables.n_requests + n_rounds), np.uint32),
+        may_fail_by_eight=may_fail.view(np.uint64),
+        marks_by_eight=marks.view(np.uint64),
     )

@@ -203,26 +203,24 @@ def simulate_rounds(
     wheel : Wheel
         Room to work in.
     counters : ndarray of int64, shape (R, C, N_COUNTERS or more)
-        Output, overwritten from row `start` on.
+        Output, overwritten from replication `start` on.
     start : int
-        First of the R * K rows to fill: 0, or the row that a GROW named.
+        Where to begin: 0, or the replication that a GROW named.
     record : ndarray of int32, shape (R, C, N_RECORDED, T), or None
         Output: calls of each round that are primary, retries, failed, and given up.
 
     Returns
     -------
-    status, row : int
-        DONE; or GROW or REQUESTS and the row at which it happened. The rows before it stand.
+    status, r : int
+        DONE; or GROW or REQUESTS and the replication in which it happened. Those before it stand.
     """
-    n_cells = cells.size
-    for r in range(start // n_cells, indices.size):
+    for r in range(start, indices.size):
         start_replication(draws, tables, indices[r])
-        for i in range(max(start - r * n_cells, 0), n_cells):
-            c = cells[i]
+        for c in cells:
             rounds = None if record is None else record[r, c]
             status = replicate(
                 draws, waits, deadlines, budgets, tables, c, wheel, counters[r, c], rounds
             )
             if status != DONE:
-                return status, r * n_cells + i
-    return DONE, indices.size * n_cells
+                return status, r
+    return DONE, indices.size

@@ -25,6 +25,7 @@ from mc.model.kernel_tables import (
     table_bytes,
     tables,
     traffic_key,
+    wheel_key,
 )
 from mc.model.metrics import (
     COUNTERS,
@@ -76,4 +77,5 @@ __all__ = [
     "table_bytes",
     "tables",
     "traffic_key",
+    "wheel_key",
 ]

@@ -29,6 +29,16 @@ def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
     return (*shared, cell.failure_rate, cell.fault_rounds > 0)
 
 
+def wheel_key(cell: Cell) -> tuple[Any, ...]:
+    """What two cells of a block must have in common to share a wheel, see `kernel.masks`."""
+    n_layers = len(cell.layers)
+    # how often a single layer tries is no matter
+    tries = _tries_of(cell) if n_layers > 1 else None
+    kind = tuple(chain_kind(cell))
+    waits, deadline = _waits_key(cell), cell.layers[0].deadline
+    return (kind, _profile(cell), cell.threshold, waits, tries, deadline)
+
+
 def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     """Make the kernel's tables of cells with the same `traffic_key`.
 
@@ -161,12 +171,14 @@ def chain_kind(cell: Cell) -> ChainKind:
 
     layers = cell.layers
     jitters = {"decorrelated": kernel.DECORRELATED, "polly": kernel.POLLY}
+    has_budget = any(layer.budget is not None for layer in layers)
     deadlines = kernel.NO_DEADLINE
     if any(layer.deadline is not None for layer in layers[1:]):
         deadlines = kernel.LAYER_DEADLINES
     elif layers[0].deadline is not None:
-        deadlines = kernel.REQUEST_DEADLINE
-    has_budget = any(layer.budget is not None for layer in layers)
+        # after a refusal each layer has a wait of its own, which may be too long
+        alone = len(layers) == 1 or not has_budget
+        deadlines = kernel.REQUEST_DEADLINE if alone else kernel.LAYER_DEADLINES
     is_layers = has_budget and cell.budget_scope == "layer" and len(layers) > 1
     return kernel.ChainKind(
         layers=len(layers),
@@ -191,13 +203,14 @@ def _tries_of(cell: Cell) -> tuple[int, ...]:
 def _waits_key(cell: Cell) -> tuple[Layer, ...]:
     """What a cell's tables by attempt are made of: the layers that retry.
 
-    A table of the waits of a single one does not depend on how often it tries.
+    A table of the waits of a single one does not depend on how often it tries; so a cell without
+    retries has that of one with.
     """
-    retrying = [layer._replace(deadline=None, budget=None) for layer in cell.layers]
-    retrying = [layer for layer in retrying if layer.tries > 1]
-    if len(retrying) == 1 and cell.jitter not in ("decorrelated", "polly"):
-        return (retrying[0]._replace(tries=0),)
-    return tuple(retrying)
+    layers = [layer._replace(deadline=None, budget=None) for layer in cell.layers]
+    retrying = [layer for layer in layers if layer.tries > 1]
+    if len(retrying) > 1 or cell.jitter in ("decorrelated", "polly"):
+        return tuple(retrying)
+    return ((retrying or layers)[-1]._replace(tries=0),)
 
 
 def _by_attempt(

@@ -10,7 +10,8 @@ import math
 import operator
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -128,6 +129,16 @@ class Block:
         """Counters of a row."""
         return max(self.least_counters, n_counters(self.cells))
 
+    @property
+    def shape(self) -> tuple[kernel.Alike, ...]:
+        """How many of its cells can share a wheel, which decides how they are simulated."""
+        n_of = Counter(map(model.wheel_key, self.cells))
+        first = {model.wheel_key(cell): cell for cell in self.cells}
+        return tuple(
+            kernel.Alike(n, model.chain_kind(first[key]), first[key].failure_rate > 0)
+            for key, n in n_of.items()
+        )
+
     @cached_property
     def tables(self) -> CellTables:
         """What the kernel reads of them, made when first needed."""
@@ -146,20 +157,35 @@ def plan_blocks(
 ) -> list[Block]:
     """Group cells by the traffic they share, in the order of their first appearance.
 
-    If these are some of the cells of an experiment, `names` are the counters of all.
+    In a block, those that can share a wheel stand together. If these are some of the cells of an
+    experiment, `names` are the counters of all.
     """
     width = n_counters(cells.values(), names)
-    groups: dict[tuple[Any, ...], list[int]] = {}
+    groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[int]]] = {}
     for index, cell in cells.items():
-        groups.setdefault(model.traffic_key(cell, generator), []).append(index)
+        sharing = groups.setdefault(model.traffic_key(cell, generator), {})
+        sharing.setdefault(model.wheel_key(cell), []).append(index)
     blocks = []
-    for group in groups.values():
-        room = TABLE_BYTES // model.table_bytes(cells[group[0]])
-        size = max(1, min(CELLS_PER_BLOCK, room))
-        for at in range(0, len(group), size):
-            ids = tuple(group[at : at + size])
-            blocks.append(Block(ids, tuple(cells[i] for i in ids), generator, width))
+    for sharing in groups.values():
+        room = TABLE_BYTES // model.table_bytes(cells[next(iter(sharing.values()))[0]])
+        blocks += [
+            Block(ids, tuple(cells[i] for i in ids), generator, width)
+            for ids in _packed(sharing.values(), max(1, min(CELLS_PER_BLOCK, room)))
+        ]
     return blocks
+
+
+def _packed(groups: Iterable[Sequence[int]], size: int) -> Iterator[tuple[int, ...]]:
+    """Join groups, in their order, to lists of at most `size`; only larger ones are cut."""
+    packed: tuple[int, ...] = ()
+    for group in groups:
+        for at in range(0, len(group), size):
+            part = tuple(group[at : at + size])
+            if len(packed) + len(part) > size:
+                yield packed
+                packed = ()
+            packed += part
+    yield packed
 
 
 def simulate_block(
@@ -195,11 +221,11 @@ def simulate_block(
     tables = block.tables
     counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
     if block.generator == "philox":
-        status, row = kernel.simulate_philox(tables, indices, seed, counters, record)
+        status, r = kernel.simulate_philox(tables, indices, seed, counters, record)
     else:
-        status, row = kernel.simulate_lesson(tables, indices, counters, record)
+        status, r = kernel.simulate_lesson(tables, indices, counters, record)
     if status != kernel.DONE:
-        raise RuntimeError(f"status {status} from the kernel at row {row}: {block.cells[0]}")
+        raise RuntimeError(f"status {status} from the kernel for {indices[r]}: {block.cells[0]}")
     return counters
 
 
@@ -449,7 +475,8 @@ def simulate(
 
 def prepare(cells: Iterable[Cell], generator: Generator) -> None:
     """Compile what simulating cells takes, or load it; to be called before threads start."""
-    kernel.prepare(generator, {model.chain_kind(cell) for cell in cells})
+    for shape in {block.shape for block in plan_blocks(dict(enumerate(cells)), generator)}:
+        kernel.prepare(generator, shape)
 
 
 def check_cells(cells: Sequence[Cell], generator: Generator) -> None:

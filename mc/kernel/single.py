@@ -1,0 +1,235 @@
+"""One cell that waits like no other, by the table of waits.
+
+Its wheel is that of `masks` without masks: an entry names a place in the table, a call is always
+written behind the tail of its slot, and the tail moves on if the call goes on. All served calls of
+these cells succeed, so in a round those that fail are the last ones. The budget sees the calls that
+have run: it allows the first so many retries of a round, and the new calls from some one on. What
+may go on is brought together, and goes through one loop.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mc.kernel.cache import compiled
+from mc.kernel.chain import layers_left
+from mc.kernel.draws import U, unlikely
+from mc.kernel.layout import (
+    C_LIMIT_MASK,
+    C_LIMITS,
+    C_MAX_ATTEMPTS,
+    C_PROFILE,
+    C_THRESHOLD,
+    C_WAITS,
+    DONE,
+    GROW,
+    P_WINDOW_END,
+    P_WINDOW_START,
+    ROUND_SHIFT,
+    Stream,
+)
+from mc.kernel.rows import count_layers, start_layers, write_row
+from mc.kernel.traffic import draw_traffic
+from mc.kernel.waits import (
+    ARRIVAL_SHIFT,
+    NEXT_ATTEMPT,
+    PLACE_MASK,
+    attempt_of,
+    draw_words,
+    fill,
+    learn_rows,
+    wait_drawn,
+)
+
+
+class SingleWheel(NamedTuple):
+    """Calls that are due.
+
+    Attributes
+    ----------
+    tails : ndarray of int64, shape (S,)
+        Index behind the last call of each slot.
+    entries : ndarray of int64, shape ((S + 1) << room_bits,)
+        Those of a slot stand together.
+    room_bits : int
+        log2 of the calls that a slot has room for.
+    """
+
+    tails: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    room_bits: int
+
+
+def single_wheel(size: int, room_bits: int) -> SingleWheel:
+    """A wheel on which nothing is due."""
+    n = (size + 1) << room_bits
+    return SingleWheel(np.zeros(size, np.int64), np.zeros(n, np.int64), room_bits)
+
+
+@compiled()
+def _replicate(tables, c, traffic, waits, stream, jitter, wheel, row):
+    first, n_rounds = traffic.first, tables.n_rounds
+    p, b = tables.scalars[c, C_PROFILE], tables.scalars[c, C_WAITS]
+    window_start = tables.profiles[p, P_WINDOW_START]
+    window_end = tables.profiles[p, P_WINDOW_END]
+    capacities, busy = tables.capacities[p], traffic.busy[p]
+    widths, offsets = tables.widths[b], tables.offsets[b]
+    table, stride, rows = waits.table, waits.stride, waits.rows[b]
+    step = NEXT_ATTEMPT + stride
+    last_attempt = tables.scalars[c, C_MAX_ATTEMPTS] - 1
+    deadline = tables.deadlines[c, 0]
+    n_layers = start_layers(row, tables, c)
+    limits = tables.limits[tables.scalars[c, C_LIMITS]]
+    has_budget = tables.scalars[c, C_LIMIT_MASK] != 0
+    threshold = tables.scalars[c, C_THRESHOLD]
+    tails, entries, room_bits = wheel.tails, wheel.entries, wheel.room_bits
+    wheel_mask = tails.size - 1
+    half_full = 1 << (room_bits - 1)
+    if traffic.most[p, 0] + 4 > half_full:
+        return GROW
+    for slot in range(tails.size):
+        tails[slot] = slot << room_bits
+
+    pending = 0
+    retries = 0
+    failed = 0
+    expired = 0
+    denied = 0
+    wait_total = 0
+    wait_max = 0
+    late = 0
+    drain = -1
+    peak = 0
+    second_peak = 0
+    retries_before_window = 0
+    window_retries = 0
+    next_busy = 0
+    t = 0
+    for phase in range(3):  # before, inside and after the measured window
+        if phase == 0:
+            phase_end = window_start
+        elif phase == 1:
+            phase_end = window_end
+            retries_before_window = retries
+        else:
+            phase_end = n_rounds
+            window_retries = retries - retries_before_window
+        phase_peak = 0
+        while True:
+            if pending == 0:
+                if phase == 2 and drain < 0:
+                    drain = t - window_end
+                while busy[U(next_busy)] < t:
+                    next_busy += 1
+                t = np.int64(busy[U(next_busy)])
+            if t >= phase_end:
+                t = phase_end
+                break
+            slot = U(t & wheel_mask)
+            base = np.int64(slot) << room_bits
+            n_due = tails[slot] - base
+            tails[slot] = base
+            first_request = np.int64(first[U(t)])
+            n_new = np.int64(first[U(t + 1)]) - first_request
+            capacity = np.int64(capacities[U(t)])
+            phase_peak = max(phase_peak, n_due + n_new)
+            failed += max(n_due + n_new - capacity, 0)
+            pending -= n_due
+
+            begin = base + min(n_due, capacity)
+            for i in range(base, begin):
+                wait = t - (entries[U(i)] >> ARRIVAL_SHIFT)
+                wait_total += wait
+                wait_max = max(wait_max, wait)
+                late += wait > threshold
+            if n_layers > 0:
+                for i in range(base, base + n_due):
+                    count_layers(row, tables, c, n_layers, attempt_of(entries[U(i)]))
+
+            # those that fail: retries up to `end`, new calls from the j-th on
+            end = base + n_due
+            j = max(capacity - n_due, 0)
+            if has_budget:
+                end = max(begin, min(end, base + np.int64(limits[U(first_request)]) - retries))
+                for i in range(end, base + n_due):
+                    denied += layers_left(tables, c, attempt_of(entries[U(i)]))
+            retries += n_due
+            if has_budget:
+                while j < n_new and retries > limits[U(first_request + j + 1)]:
+                    denied += layers_left(tables, c, 0)
+                    j += 1
+            if end + n_new - j > begin:
+                new_entry = (t << ARRIVAL_SHIFT) | (first_request + j)
+                for i in range(4):
+                    entries[U(end + i)] = new_entry + i
+                for i in range(4, n_new - j):
+                    entries[U(end + i)] = new_entry + i
+                fullest = 0
+                for i in range(begin, end + n_new - j):
+                    entry = entries[U(i)]
+                    wait = np.int64(table[U(entry & PLACE_MASK)])
+                    following = entry + step
+                    goes = np.int64(attempt_of(entry) < last_attempt)
+                    if unlikely(wait == 0):
+                        if attempt_of(entry) >= rows:
+                            following -= stride
+                        wait = 1
+                        if goes != 0:
+                            wait = wait_drawn(
+                                waits, b, widths, offsets, entry, stream, first, jitter
+                            )
+                    if t + wait - (entry >> ARRIVAL_SHIFT) > deadline:
+                        expired += goes
+                        goes = 0
+                    slot = U((t + wait) & wheel_mask)
+                    tail = tails[slot]
+                    entries[U(tail)] = following
+                    tail += goes
+                    pending += goes
+                    tails[slot] = tail
+                    fullest |= tail
+                if unlikely(fullest & half_full != 0):
+                    return GROW
+            t += 1
+        peak = max(peak, phase_peak)
+        if phase == 2:
+            second_peak = phase_peak
+    if pending == 0 and drain < 0:
+        drain = n_rounds - window_end
+    dropped = failed - retries - pending
+    write_row(
+        row, tables, traffic, c, p, retries, dropped, pending, (peak, second_peak), window_retries,
+        (wait_total, wait_max), late, drain, expired, denied,
+    )  # fmt: skip
+    return DONE
+
+
+@compiled(entry=True)
+def simulate_single(
+    tables, cells, replications, k0, k1, traffic, waits, jitter, service, wheel, counters, start
+):
+    """Fill the rows of some cells, those with the same kind of waits one after the other.
+
+    As `simulate_fast`, with `waits` for the table.
+    """
+    begin, end = tables.ahead
+    for r in range(start, replications.size):
+        stream = Stream(k0, k1, U(replications[r]), np.int64(r + 1) << ROUND_SHIFT)
+        status = draw_traffic(tables, traffic, stream, jitter, service)
+        if status != DONE:
+            return status, r
+        draw_words(waits, begin, end, traffic, stream)
+        filled = -1
+        for c in cells:
+            b = tables.scalars[c, C_WAITS]
+            if b != filled:
+                fill(waits, b, tables.widths[b], tables.offsets[b])
+                filled = b
+            status = _replicate(tables, c, traffic, waits, stream, jitter, wheel, counters[r, c])
+            if status != DONE:
+                return status, r
+        learn_rows(waits)
+    return DONE, replications.size
