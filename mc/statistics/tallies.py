@@ -20,12 +20,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import METRICS, Column, schema_of
-from mc.statistics.claims import ClaimCounts, count_claims
+from mc.statistics.claims import ClaimCounts, count_claim
 from mc.statistics.comparisons import COMPARISONS_SCHEMA, PairCounts, comparison, count_pairs
 from mc.statistics.counts import Histogram, Sums, from_pairs
 from mc.statistics.estimates import as_frame
-from mc.statistics.rows import Numbers, Stack, divisors_of, metrics_in
-from mc.statistics.summary import MetricCounts, count_metric, summary
+from mc.statistics.rows import Numbers, Stack, divisors_of
+from mc.statistics.summary import MetricCounts, count_metrics, summary
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Published
@@ -137,30 +137,19 @@ def count(
     baselines = stack.cells["baseline"].to_numpy()[left]
     right = np.searchsorted(numbers, baselines)
     assert np.array_equal(numbers[right], baselines), "a baseline has as many replications"
-    own = _part(stack, left)
+    own = stack.some(left)
     metrics, pairs = {}, {}
-    for metric in metrics_in(stack.rows):
-        metrics[metric.name] = counts = count_metric(own, metric)
-        numbers_of_it = stack.numbers(metric)
-        pairs[metric.name] = _with_baselines(numbers_of_it, left, right, counts.traffic)
-    some = dict(claims or {})
-    claimed = count_claims(stack.rows, stack.cells, list(some.values()))
+    for metric, numbers_of_own, counts in count_metrics(own):
+        metrics[metric.name] = counts
+        numbers_of_all = numbers_of_own if own is stack else stack.numbers(metric)
+        pairs[metric.name] = _with_baselines(numbers_of_all, left, right, counts.traffic)
     return Tally(
-        n=np.full(len(left), stack.rows.height // len(numbers)),
+        n=np.full(len(left), stack.n_rows),
         cells=own.cells,
         metrics=metrics,
         pairs=pairs,
-        claims=dict(zip(some, claimed, strict=True)),
+        claims={key: count_claim(stack, claim) for key, claim in (claims or {}).items()},
     )
-
-
-def _part(stack: Stack, places: NDArray[np.int64]) -> Stack:
-    """Some cells of a stack."""
-    if len(places) == stack.cells.height:
-        return stack
-    lines = stack.cells[places]
-    rows = stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
-    return Stack(lines, np.arange(len(places)), rows)
 
 
 def _with_baselines(
