@@ -501,7 +501,7 @@ def test_a_folder_of_flattened_layers_is_refused_if_they_are_nested_now(tmp_path
     # so old that the file, which has not changed, could not say it
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
     manifest["experiment"]["policy"][0].pop("chain")
-    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    store.write_manifest(out, manifest)
     with pytest.raises(FolderError, match="made when all layers were flattened"):
         run(silent, out)
     run(FLATTENED, out)  # goes on

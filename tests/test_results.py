@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -205,9 +204,7 @@ def assert_same_numbers(folder: Path, expected: Path) -> None:
 
 def unfinish(folder: Path) -> None:
     """Make a folder look as if its run had stopped before the tables."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps(manifest | {"complete": False}), "utf-8")
+    store.write_manifest(folder, mc.load(folder).manifest | {"complete": False})
 
 
 @pytest.fixture(scope="module")
@@ -767,8 +764,7 @@ def test_a_folder_with_a_manifest_of_another_program_is_refused(
 
 
 def test_results_of_another_version_are_replaced_by_force_alone(out: Path, finished: Path) -> None:
-    path = out / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"format": 99}), "utf-8")
+    store.write_manifest(out, mc.load(out).manifest | {"format": 99})
     before = snapshot(out)
     with pytest.raises(FolderError, match="format 99, of another version of this program"):
         run(EXPERIMENT, out)

@@ -70,23 +70,28 @@ def take_stock(folder: Path, storage: Storage, n: int, known: Iterable[Shard] = 
         else:
             faults[path] = str(shard)
     identities = {number: cell.identity for number, cell in storage.parameters.items()}
-    reached = dict.fromkeys(identities, 0)
 
-    def fault_of(shard: Shard) -> str | None:
+    def is_of_another(shard: Shard) -> bool:
         named = [identities.get(number) for number in shard.cells]
-        if shard.draws != storage.draws_name or named != list(shard.identities):
-            return "belongs to another experiment"
-        if shard.stop > n:
-            return "belongs to another experiment"
-        if any(shard.start < reached[number] for number in shard.cells):
-            return "holds rows that another shard holds, too"
-        return None
+        draws_differ = shard.draws != storage.draws_name
+        return draws_differ or named != list(shard.identities) or shard.stop > n
 
+    for shard in shards:
+        if is_of_another(shard):
+            faults[shard.path] = f"{shard.path}: belongs to another experiment"
+    stock = sorted_out(shard for shard in shards if shard.path not in faults)
+    return Stock(stock.shards, faults | stock.faults)
+
+
+def sorted_out(shards: Iterable[Shard]) -> Stock:
+    """Choose shards so that no row is in two; the others hold rows that are there already."""
     own: list[Shard] = []
+    faults: dict[Path, str] = {}
+    reached: dict[int, int] = {}
     # of two that begin together the longer comes first: it may hold all of the other
     for shard in sorted(shards, key=lambda shard: (shard.start, -shard.stop, shard.path)):
-        if fault := fault_of(shard):
-            faults[shard.path] = f"{shard.path}: {fault}"
+        if any(shard.start < reached.get(number, 0) for number in shard.cells):
+            faults[shard.path] = f"{shard.path}: holds rows that another shard holds, too"
         else:
             own.append(shard)
             reached |= dict.fromkeys(shard.cells, shard.stop)
@@ -191,9 +196,11 @@ def recovered(experiment: Experiment, folder: Path, known: Iterable[Shard]) -> E
     """
     identities: dict[int, str] = {}
     storage = storage_of(experiment)
-    for shard in store.read_shards(store.shard_paths(folder), known):
-        if not isinstance(shard, Shard):
-            continue
+    found = store.read_shards(store.shard_paths(folder), known)
+    shards = [shard for shard in found if isinstance(shard, Shard)]
+    if found and not shards:
+        raise _of_another(folder)
+    for shard in shards:
         named = dict(zip(shard.cells, shard.identities, strict=True))
         if shard.draws != storage.draws_name or named != {**named, **_common(identities, named)}:
             raise _of_another(shard.path)

@@ -29,6 +29,7 @@ from mc.store.files import (
 )
 from mc.store.lock import Holder, held, is_held
 from mc.store.manifest import DamagedError, write_manifest
+from mc.store.pages import PAGE, page_faults, sealed
 from mc.store.paths import FolderError, first_line, is_remote, of_each, path_of
 from mc.store.results import (
     Results,
@@ -61,6 +62,7 @@ from mc.store.state import Status, status
 __all__ = [
     "FOLDERS",
     "MANIFEST",
+    "PAGE",
     "TABLES",
     "DamagedError",
     "FolderError",
@@ -82,6 +84,7 @@ __all__ = [
     "make_ready",
     "new_manifest",
     "of_each",
+    "page_faults",
     "path_of",
     "put_aside",
     "read_footer",
@@ -90,6 +93,7 @@ __all__ = [
     "read_sums",
     "read_table_file",
     "scan",
+    "sealed",
     "shard_bytes",
     "shard_paths",
     "status",

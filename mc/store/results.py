@@ -28,7 +28,7 @@ from mc.store.files import (
 )
 from mc.store.manifest import FORMAT, PROGRAM, DamagedError, read_manifest
 from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
-from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
+from mc.store.shards import Shard, are_ours, check_bytes, draws_name, shard_paths
 
 if TYPE_CHECKING:
     import polars as pl
@@ -149,9 +149,14 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
     except DamagedError:  # the shards say of themselves what they are
         manifest = None
     try:
-        if manifest is None and not shard_paths(folder) and not _is_begun(folder):
+        if manifest is None and not are_ours(shard_paths(folder)) and not _is_begun(folder):
+            what = (
+                "the manifest of something else"
+                if (folder / MANIFEST).exists()
+                else "something else"
+            )
             raise FolderError(
-                f"{folder}: holds something else than results; give another folder with --out"
+                f"{folder}: holds {what} than results; give another folder with --out"
             )
     except FileNotFoundError:
         return None
