@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,7 +26,7 @@ from typer.testing import CliRunner
 from worlds import cell_of, differences, random_worlds
 
 import mc
-from mc import kernel
+from mc import kernel, store
 from mc.cli import app
 from mc.experiment import ExperimentError, cells_of, read
 from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, LAYER_BUDGETS, POLLY
@@ -506,6 +507,17 @@ def test_a_table_of_cells_that_is_older_than_chains_has_flattened_ones(tmp_path:
     got = {number: cell.identity for number, cell in cells_of(older).items()}
     expected = {number: cell.identity for number, cell in cells_of(table).items()}
     assert got == expected
+
+
+def test_a_folder_that_is_older_than_chains_gets_its_page(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(FLATTENED, out)
+    manifest = json.loads((out / "manifest.json").read_text("utf-8"))
+    older = mc.load(out).cells.drop("chain", "jitter", "deadline", "budget_scope")
+    manifest["tables"]["cells"] = store.write_table(out, "cells", older)
+    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    page = Page(mc.report(out).read_text("utf-8")).read
+    assert re.search(r"chain flattened .*jitter full ", page)
 
 
 # Rows ---------------------------------------------------------------------------------------------
