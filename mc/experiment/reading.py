@@ -101,7 +101,7 @@ def _load(path: str | Path) -> dict[str, Any]:
 def _cure(text: str, error: str) -> str:
     """Say what to write in a line of which TOML could read a number, and not what follows."""
     line = re.search(r"at line ([0-9]+), ", error)
-    advice = units.unquoted(text.splitlines()[int(line[1]) - 1]) if line else ""
+    advice = units.unquoted(text.split("\n")[int(line[1]) - 1]) if line else ""
     return f"; {advice}" if advice else ""
 
 
