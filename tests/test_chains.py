@@ -596,3 +596,14 @@ def test_layers_have_a_name_each(tmp_path: Path) -> None:
     )
     with pytest.raises(ExperimentError, match=r"a name for each layer of tries \(1 or 3\)"):
         read(path)
+
+
+def test_claims_about_nested_layers_have_no_share_as_the_lesson_draws(tmp_path: Path) -> None:
+    """Its generator knows flattened layers alone."""
+    claim = (
+        '[[claim]]\ntext = "{0}"\nmetric = "calls"\npolicies = ["{0}"]\nrelation = ">"\nvalue = 0\n'
+    )
+    text = NAMED.replace("[fixed]", "lesson_shares = true\n[fixed]", 1)
+    run(text + claim.format("flat") + claim.format("three"), tmp_path / "results")
+    got = mc.load(tmp_path / "results").claims.select("text", "lesson_share").rows()
+    assert got == [("flat", 1.0), ("three", None)]

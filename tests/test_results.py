@@ -1300,3 +1300,17 @@ def test_a_name_that_is_not_utf_8_is_told_before_a_run(tmp_path: Path) -> None:
         mc.run(file, tmp_path / "\udcff")
     assert list(tmp_path.iterdir()) == [file]
     assert mc.run(file, tmp_path / "out").complete
+
+
+def test_every_file_says_in_which_units_its_columns_are(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(EXPERIMENT, folder)
+    files = [*(folder / "replications").iterdir(), folder / "cells.parquet"]
+    for path in files:
+        about = pq.read_metadata(path)
+        units = json.loads(about.metadata[b"units"])
+        assert set(units) <= set(about.schema.names)
+        expected = {"wait_max": "rounds", "peak": "calls/round"}
+        if path.name == "cells.parquet":
+            expected = {"backoff_cap": "rounds", "capacity": "calls/round"}
+        assert units.items() >= expected.items()

@@ -310,7 +310,8 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         return value
     if quantity is None:
         advice = units.advice(value, dimension)
-        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")
+        cure = f"; {advice}" if advice else ""
+        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}{cure}")
     if dimension == "time":
         number = units.in_rounds(quantity.value, per_second)
     else:
@@ -325,8 +326,18 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         raise ValueError(
             f"{name} must be a whole number of rounds of {length}, got {value!r}; {near} would be"
         )
-    raise ValueError(
-        f"{name} must be {parameter.kind.rule} ({parameter.unit}), got {value!r}, {number:.6g}"
+    raise ValueError(f"{name} must be {_range_text(parameter, per_second)}, got {value!r}")
+
+
+def _range_text(parameter: Parameter, per_second: float) -> str:
+    """Which numbers a parameter may be, in the user's unit."""
+    number = parameter.kind.number or parameter.kind
+    words = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<="}
+    return " and ".join(
+        f"{word} "
+        + units.text_of(parameter.dimension, number.schema[key], per_second, parameter.unit)
+        for key, word in words.items()
+        if key in number.schema
     )
 
 

@@ -286,19 +286,24 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
     if force:
         store.clear(folder)
     store.make_ready(folder, experiment.keep)
-    hashes = {"cells": store.write_table(folder, "cells", experiments.cell_table(experiment))}
+    hashes: dict[str, str] = {}
+    units = {
+        name: {column: about["unit"] for column, about in columns.items()}
+        for name, columns in manifest["columns"].items()
+    }
 
-    def write_cells(stops: Mapping[int, Stop]) -> None:
+    def write_cells(stops: Mapping[int, Stop] | None) -> None:
         cells = experiments.cell_table(experiment, stops)
-        hashes["cells"] = store.write_table(folder, "cells", cells)
+        hashes["cells"] = store.write_table(folder, "cells", cells, units["cells"])
 
+    write_cells(None)
     _put_aside(job, stock.faults)
     grown = _grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = grown[0], _without_rows_beyond(job, *grown)
     tables = make_tables(experiment, job.storage, stops, stock.shards, job.jobs or None)
     for name, table in tables:
-        hashes[name] = store.write_table(folder, name, table)
+        hashes[name] = store.write_table(folder, name, table, units[name])
     finished = {
         "complete": True,
         "replications": max(stop.n for stop in stops.values()),

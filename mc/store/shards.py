@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mc.store.files import FOLDERS, REJECTED, check_guard, parquet, sha256, write
+from mc.model import METRICS
+from mc.store.files import (
+    FOLDERS,
+    REJECTED,
+    check_guard,
+    parquet,
+    sha256,
+    units_footer,
+    write,
+)
 from mc.store.paths import FolderError, first_line, is_remote, of_each, patiently
 
 if TYPE_CHECKING:
@@ -172,6 +181,7 @@ def shard_bytes(
         n = footer["stop"] - footer["start"]
         # whole cells in a row group, so that a reader of one cell skips the others
         size = n * max(1, _ROWS_PER_GROUP // n)
+        metadata |= units_footer({c: METRICS[c].unit for c in table.columns if c in METRICS})
     else:
         metadata[_SUMS_KEY] = json.dumps(sums).encode()
         size = 100 * _ROWS_PER_GROUP
