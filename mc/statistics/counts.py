@@ -180,7 +180,8 @@ def from_pairs(
     Histogram
     """
     order = _order(cells, values)
-    cells, values, counts = cells[order], values[order], counts[order]
+    if order is not None:
+        cells, values, counts = cells[order], values[order], counts[order]
     fresh = np.ones(len(cells), np.bool_)
     fresh[1:] = (cells[1:] != cells[:-1]) | (values[1:] != values[:-1])
     starts = np.flatnonzero(fresh)
@@ -189,12 +190,13 @@ def from_pairs(
     return Histogram(values[starts], added, offsets, divisors)
 
 
-def _order(cells: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.intp]:
-    """How to sort by cell and value."""
+def _order(cells: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """How to sort by cell and value; None where they are sorted."""
     lowest = int(values.min(initial=0))
     width = int(values.max(initial=0)) - lowest + 1
     if int(cells.max(initial=0)) * width < 2**62:  # sorting one key is several times as fast
-        return np.argsort(cells * width + (values - lowest))
+        keys = cells * width + (values - lowest)
+        return None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys)
     return np.lexsort((values, cells))
 
 

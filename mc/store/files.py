@@ -173,9 +173,8 @@ def parquet(
         sink,
         table.schema,
         compression="zstd",
-        use_dictionary=False,
         write_page_checksum=True,
-        **options,
+        **({"use_dictionary": False} | options),
     ) as writer:
         writer.write_table(table, row_group_size)
         writer.add_key_value_metadata(footer or {})

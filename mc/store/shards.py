@@ -191,9 +191,10 @@ def shard_bytes(
         # Numbers of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.
         column_encoding={
-            name: "DELTA_BINARY_PACKED" if kind.is_integer() else "PLAIN"
-            for name, kind in table.schema.items()
+            name: "DELTA_BINARY_PACKED" for name, kind in table.schema.items() if kind.is_integer()
         },
+        # A name of a metric stands in hundreds of lines that follow one another.
+        use_dictionary=[name for name, kind in table.schema.items() if not kind.is_integer()],
         footer=metadata,
     )
 
