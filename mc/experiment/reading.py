@@ -21,6 +21,7 @@ from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, metrics_of
 from mc.model.digits import axis_text
+from mc.model.settings import Settings
 
 
 def read(
@@ -262,4 +263,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Settings):
+        return str(value)
     return float(value) if isinstance(value, float) else value
