@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from mc.model.parameters import INT32_MAX, Kind, declare, one_of, or_none, real, whole
+from mc.model.parameters import INT32_MAX, EntryError, Kind, declare, one_of, or_none, real, whole
 from mc.model.settings import Settings, kind_of
 
 MAX_RATIO: Final = 1e6
@@ -187,20 +187,18 @@ BUDGETS: Final[dict[str, type[Settings]]] = {
 def kind() -> Kind:
     """Make the kind of budgets: a number is the ratio of the lesson, which is plain a number."""
     number, table = real(0, MAX_RATIO), kind_of(BUDGETS, "grpc")
-    rule = f"{number.rule} or {table.rule}"
 
     def parse(value: object) -> Any:
         if isinstance(value, Mapping | Settings):
             parsed = table.parse(value)
             is_plain = isinstance(parsed, Ratio) and parsed == Ratio(parsed.ratio, "run", None)
             return parsed.ratio if is_plain else parsed
-        try:
-            return number.parse(value)
-        except ValueError:
-            raise ValueError(f"must be {rule}, got {value!r}") from None
+        if value in BUDGETS:
+            raise EntryError(f' must be a table, {{kind = "{value}"}}, got {value!r}')
+        return number.parse(value)
 
     return Kind(
-        rule,
+        number.rule,
         parse,
         {"anyOf": [number.schema, *table.schema["anyOf"]]},
         "float",

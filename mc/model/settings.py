@@ -118,6 +118,15 @@ def kind_of(classes: Mapping[str, type[Settings]], example: str) -> Kind:
         By the ``kind`` of the table.
     example : str
         A kind that the rule names.
+
+    Returns
+    -------
+    Kind
+
+    Raises
+    ------
+    EntryError
+        By `parse`, for a fault within a table.
     """
     rule = f'a table such as {{kind = "{example}"}}'
 
