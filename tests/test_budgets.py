@@ -15,6 +15,7 @@ import pytest
 from oracle_budgets import Consecutive, Resilience4j
 from oracle_cells import within_polly
 from oracle_world import World
+from polars.testing import assert_frame_equal
 from worlds import cell_of, differences, random_worlds
 
 import mc
