@@ -13,7 +13,6 @@ from typing import Any, Final
 import polars as pl
 import pytest
 from oracle_budgets import Consecutive, Resilience4j
-from oracle_cells import within_polly
 from oracle_world import World
 from polars.testing import assert_frame_equal
 from worlds import cell_of, differences, random_worlds
@@ -39,17 +38,10 @@ IN_A_ROW: Final = Consecutive(consecutive_failures=3, timeout=4, max_requests=2)
 
 LOOPS: Final[dict[int, dict[str, Any]]] = {
     layout.CHAIN_BUDGET: {"breaker": WINDOW},
-    layout.RATIO: {"breaker": None},
-    layout.FINAGLE: {"breaker": WINDOW},
-    layout.LINKERD: {"breaker": None, "jitter": "decorrelated"},
-    layout.GRPC: {"breaker": None, "deadline": 20},
-    layout.AWS: {"breaker": WINDOW},
-    layout.ENVOY: {"breaker": IN_A_ROW, "jitter": "polly", "deadline": 20},
-    layout.SRE: {"breaker": IN_A_ROW},
-    layout.MIXED: {"breaker": IN_A_ROW, "deadline": 20},
+    layout.MIXED: {"breaker": IN_A_ROW, "jitter": "decorrelated", "deadline": 20},
 }
-"""What cells with each kind of budget have beside it. Every combination is a loop of its own, which
-takes seconds to compile; here every part is with some of the others."""
+"""What random cells with some kinds of budget have beside it, others nothing. Every combination is
+a loop of its own, which takes seconds to compile; the slow tests have all."""
 
 
 def in_few_loops(worlds: list[World]) -> Iterator[World]:
@@ -58,7 +50,8 @@ def in_few_loops(worlds: list[World]) -> Iterator[World]:
         kind = chain_kind(cell_of(world))
         if kind.budgets == layout.CHAIN_BUDGET and kind.breaker == layout.NO_BREAKER:
             continue  # tested elsewhere
-        wanted = {"jitter": "full", "deadline": None} | LOOPS[kind.budgets]
+        wanted: dict[str, Any] = {"jitter": "full", "deadline": None, "breaker": None}
+        wanted |= LOOPS.get(kind.budgets, {})
         if world.jitter not in ("decorrelated", "polly") and wanted["jitter"] == "full":
             wanted["jitter"] = world.jitter
         if wanted["deadline"] is not None and world.deadline is not None:
@@ -66,15 +59,15 @@ def in_few_loops(worlds: list[World]) -> Iterator[World]:
         if isinstance(world.breaker, type(wanted["breaker"])):
             wanted["breaker"] = world.breaker
         changed = replace(world, **wanted)
-        # without a breaker a plain ratio is a table, and polly has a limit
-        if within_polly(changed) and chain_kind(cell_of(changed)).budgets == kind.budgets:
+        # without a breaker a plain ratio is a table
+        if chain_kind(cell_of(changed)).budgets == kind.budgets:
             yield changed
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_budgets_are_the_oracles_rows(seed: int) -> None:
     worlds = list(in_few_loops(random_worlds(seed, 150, "budgets")))
-    assert len(worlds) > 100
+    assert len(worlds) > 80
     assert differences(worlds, [0, 2**32 - 1 - seed], seed=seed << 40) == []
 
 
@@ -228,16 +221,11 @@ def test_a_budget_that_never_binds_is_none(budget: Any) -> None:
         assert_frame_equal(rows.drop("denied"), expected.drop("denied"))
 
 
-@pytest.mark.parametrize(
-    "breaker",
-    [
-        {"kind": "resilience4j", "sliding_window_size": 10**6, "minimum_number_of_calls": 10**6},
-        {"kind": "consecutive", "consecutive_failures": 2**31 - 1},
-    ],
-    ids=lambda breaker: breaker["kind"],
-)
-def test_a_breaker_that_never_opens_is_none(breaker: Any) -> None:
-    for budget in (None, 0.3):
+def test_a_breaker_that_never_opens_is_none() -> None:
+    window: Any = {"kind": "resilience4j", "sliding_window_size": 10**6}
+    window |= {"minimum_number_of_calls": 10**6}
+    row: Any = {"kind": "consecutive", "consecutive_failures": 2**31 - 1}
+    for breaker, budget in ((window, None), (row, 0.3)):
         cell = replace(STORM, budget=budget)
         got, expected = rows_of(replace(cell, breaker=breaker), cell, replications=5)
         assert got["rejected"].sum() == 0
@@ -288,7 +276,8 @@ def test_a_budget_with_a_window_forgets_healthy_minutes() -> None:
 
 
 def test_rejected_calls_are_no_calls() -> None:
-    cell = replace(STORM, breaker={"kind": "consecutive", "timeout": "50 ms"})  # type: ignore[arg-type]
+    breaker: Any = {"kind": "consecutive", "timeout": "50 ms"}
+    cell = replace(STORM, breaker=breaker, budget=0.3)
     (rows,) = rows_of(cell)
     assert min(rows["rejected"]) > 0
     assert (rows["primary"] < rows["requests"]).any()
