@@ -29,7 +29,8 @@ import mc
 from mc import kernel, store
 from mc.cli import app
 from mc.experiment import ExperimentError, cells_of, read
-from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, LAYER_BUDGETS, POLLY
+from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, POLLY
+from mc.kernel.layout import NO_BREAKER, RATIO
 from mc.model import Cell, chain_kind, schedule, tables
 from mc.runner import Block, simulate_block
 from mc.store import FolderError
@@ -112,18 +113,19 @@ def test_a_fractional_capacity_serves_what_the_oracle_serves() -> None:
         ({"tries": (3,), "jitter": "polly"}, (POLLY, False, CHAIN_BUDGET)),
         (
             {"tries": (3, 2), "budget": (None, 0.1), "budget_scope": "layer", "deadline": (5, 2)},
-            (BY_TABLE, True, LAYER_BUDGETS),
+            (BY_TABLE, True, RATIO),
         ),
         (
             {"tries": (3, 2), "budget": 0.1, "budget_scope": "layer"},
-            (BY_TABLE, False, LAYER_BUDGETS),
+            (BY_TABLE, False, RATIO),
         ),
     ],
 )
 def test_which_loop_a_cell_goes_through(
     parameters: dict[str, Any], expected: tuple[Any, ...] | None
 ) -> None:
-    assert kernel.loop_of(chain_kind(Cell(**parameters))) == expected
+    whole = None if expected is None else (*expected, NO_BREAKER)
+    assert kernel.loop_of(chain_kind(Cell(**parameters))) == whole
 
 
 def test_cells_of_all_loops_stand_in_one_block_and_do_not_disturb_each_other() -> None:

@@ -109,6 +109,8 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "deadline": pl.Int32(),
         "budget": pl.Float64(),
         "budget_scope": STRING,
+        "breaker": STRING,
+        "clients": pl.Int32(),
         "threshold": pl.Int32(),
         "max_attempts": pl.Int32(),
         "longest_wait": pl.Int64(),

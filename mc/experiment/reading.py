@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mc.experiment.axes import MAX_CELLS, Axes, read_axes
+from mc.experiment.axes import MAX_CELLS, Axes, read_axes, read_presets
 from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_excludes
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
@@ -22,6 +22,7 @@ from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, metrics_of, units
 from mc.model.digits import axis_text
+from mc.model.settings import Settings
 
 
 def read(
@@ -133,6 +134,7 @@ def _check(
     data: dict[str, Any], overrides: dict[str, Any], progress: Progress | None
 ) -> Checked[_Parts]:
     """Check each table by itself, then what holds between them."""
+    yield from read_presets(data)
     in_units = yield from read_quantities(data, overrides)
     file = yield from validate(File, data)
     yield from file.check()
@@ -272,4 +274,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Settings):
+        return str(value)
     return float(value) if isinstance(value, float) else value

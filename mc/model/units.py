@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, runtime_checkable
 
 Dimension = Literal["time", "rate", "share"]
 
@@ -196,6 +196,15 @@ def for_reader(unit: str, per_second: float | None) -> tuple[str, float]:
     return unit, 1.0
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A value of several numbers, which writes itself."""
+
+    def in_words(self, per_second: float) -> str:
+        """Write it for a reader; a second has so many rounds."""
+        ...
+
+
 def text_of(dimension: Dimension | None, value: object, per_second: float, unit: str = "") -> str:
     """Write a parameter's value for a reader.
 
@@ -220,6 +229,8 @@ def text_of(dimension: Dimension | None, value: object, per_second: float, unit:
         return "none"
     if isinstance(value, str):
         return value
+    if isinstance(value, Readable):
+        return value.in_words(per_second)
     assert isinstance(value, int | float)
     if dimension is None:
         return f"{value:.6g}"
