@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,10 +26,11 @@ from typer.testing import CliRunner
 from worlds import cell_of, differences, random_worlds
 
 import mc
-from mc import kernel
+from mc import kernel, store
 from mc.cli import app
 from mc.experiment import ExperimentError, cells_of, read
-from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, LAYER_BUDGETS, POLLY
+from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, POLLY
+from mc.kernel.layout import NO_BREAKER, RATIO
 from mc.model import Cell, chain_kind, schedule, tables
 from mc.runner import Block, simulate_block
 from mc.store import FolderError
@@ -111,18 +113,19 @@ def test_a_fractional_capacity_serves_what_the_oracle_serves() -> None:
         ({"tries": (3,), "jitter": "polly"}, (POLLY, False, CHAIN_BUDGET)),
         (
             {"tries": (3, 2), "budget": (None, 0.1), "budget_scope": "layer", "deadline": (5, 2)},
-            (BY_TABLE, True, LAYER_BUDGETS),
+            (BY_TABLE, True, RATIO),
         ),
         (
             {"tries": (3, 2), "budget": 0.1, "budget_scope": "layer"},
-            (BY_TABLE, False, LAYER_BUDGETS),
+            (BY_TABLE, False, RATIO),
         ),
     ],
 )
 def test_which_loop_a_cell_goes_through(
     parameters: dict[str, Any], expected: tuple[Any, ...] | None
 ) -> None:
-    assert kernel.loop_of(chain_kind(Cell(**parameters))) == expected
+    whole = None if expected is None else (*expected, NO_BREAKER)
+    assert kernel.loop_of(chain_kind(Cell(**parameters))) == whole
 
 
 def test_cells_of_all_loops_stand_in_one_block_and_do_not_disturb_each_other() -> None:
@@ -500,7 +503,7 @@ def test_a_folder_of_flattened_layers_is_refused_if_they_are_nested_now(tmp_path
     # so old that the file, which has not changed, could not say it
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
     manifest["experiment"]["policy"][0].pop("chain")
-    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    store.write_manifest(out, manifest)
     with pytest.raises(FolderError, match="made when all layers were flattened"):
         run(silent, out)
     run(FLATTENED, out)  # goes on
@@ -514,6 +517,17 @@ def test_a_table_of_cells_that_is_older_than_chains_has_flattened_ones(tmp_path:
     got = {number: cell.identity for number, cell in cells_of(older).items()}
     expected = {number: cell.identity for number, cell in cells_of(table).items()}
     assert got == expected
+
+
+def test_a_folder_that_is_older_than_chains_gets_its_page(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(FLATTENED, out)
+    manifest = json.loads((out / "manifest.json").read_text("utf-8"))
+    older = mc.load(out).cells.drop("chain", "jitter", "deadline", "budget_scope")
+    manifest["tables"]["cells"] = store.write_table(out, "cells", older)
+    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    page = Page(mc.report(out).read_text("utf-8")).read
+    assert re.search(r"chain flattened .*jitter full ", page)
 
 
 # Rows ---------------------------------------------------------------------------------------------
@@ -584,3 +598,14 @@ def test_layers_have_a_name_each(tmp_path: Path) -> None:
     )
     with pytest.raises(ExperimentError, match=r"a name for each layer of tries \(1 or 3\)"):
         read(path)
+
+
+def test_claims_about_nested_layers_have_no_share_as_the_lesson_draws(tmp_path: Path) -> None:
+    """Its generator knows flattened layers alone."""
+    claim = (
+        '[[claim]]\ntext = "{0}"\nmetric = "calls"\npolicies = ["{0}"]\nrelation = ">"\nvalue = 0\n'
+    )
+    text = NAMED.replace("[fixed]", "lesson_shares = true\n[fixed]", 1)
+    run(text + claim.format("flat") + claim.format("three"), tmp_path / "results")
+    got = mc.load(tmp_path / "results").claims.select("text", "lesson_share").rows()
+    assert got == [("flat", 1.0), ("three", None)]

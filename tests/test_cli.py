@@ -20,6 +20,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import mc
+from mc import store
 from mc.cli import app, stderr
 
 EXPERIMENTS: Final = Path(__file__).parent.parent / "experiments"
@@ -602,8 +603,8 @@ def test_show_without_results_is_one_message(folder: str) -> None:
 
 def test_show_of_an_unfinished_run_says_what_to_do() -> None:
     invoke("run", write(SMALL))
-    path = Path("results/small/manifest.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"complete": False}))
+    folder = Path("results/small")
+    store.write_manifest(folder, mc.load(folder).manifest | {"complete": False})
     code, out, err = invoke("show", "results/small")
     assert code == 2
     assert "start the same command again" in err

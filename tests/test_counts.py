@@ -41,9 +41,18 @@ from mc.statistics import (
     verdicts,
 )
 from mc.statistics.comparisons import comparison, count_pairs
-from mc.statistics.counts import cubes, from_pairs, joint_sums, n_sums, pair_moments, skewness_of
+from mc.statistics.counts import (
+    MIN_TO_COUNT,
+    cubes,
+    from_pairs,
+    joint_sums,
+    n_sums,
+    pair_moments,
+    skewness_of,
+    sums_beside,
+)
 from mc.statistics.rows import Numbers
-from mc.statistics.summary import count_metric
+from mc.statistics.summary import count_metrics
 
 # what fits into few bits, what needs nearly all of them, and a small spread on a large number
 SIZES: Final = st.sampled_from([(0, 3), (0, 2**20), (0, 2**31), (0, 2**62), (2**40, 2**40 + 9)])
@@ -123,6 +132,34 @@ def test_sums_of_products_are_those_of_pythons_integers(
         assert line == expected
         assert len(line) == n_sums(3)
         assert all(type(number) is int for number in line), "beyond 64 bits"
+
+
+@pytest.mark.parametrize("most", [0, 9, 2**20, 2**31, 2**62])
+@pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
+def test_sums_by_a_histogram_and_sums_of_the_others_are_those_of_the_columns(
+    most: int, share: float
+) -> None:
+    generator = np.random.default_rng(most)
+    numbers, *others = generator.integers(-most, most, (4, 5, 60), endpoint=True)
+    known = generator.random(numbers.shape) < share
+    taken = Numbers(numbers, known, np.ones(5))
+    of_others = joint_sums(others, np.ones_like(known))
+    got = sums_beside(taken, histogram(taken), others, of_others).tolist()
+    expected = joint_sums((numbers, *others), known).tolist()
+    assert got == expected
+
+
+@pytest.mark.parametrize("spread", [1, 300, 10**6, 2**40])
+def test_counting_by_an_array_and_by_sorting_is_the_same(spread: int) -> None:
+    generator = np.random.default_rng(spread)
+    numbers = generator.integers(-spread, spread, (3, 2 * MIN_TO_COUNT), endpoint=True)
+    known = generator.random(numbers.shape) < np.array([[0.0], [0.5], [1.0]])
+    taken = Numbers(numbers, known, np.ones(3))
+    found = histogram(taken)
+    for k in range(3):
+        got = list(zip(*(part.tolist() for part in found.cell(k)), strict=True))
+        expected = sorted(Counter(numbers[k][known[k]].tolist()).items())
+        assert got == expected
 
 
 def test_sums_of_numbers_of_62_bits_do_not_wrap_around() -> None:
@@ -276,11 +313,11 @@ def joined_metrics(counted: Sequence[MetricCounts]) -> MetricCounts:
 def test_a_summary_of_the_counts_of_parts_is_that_of_all_rows(seed: int) -> None:
     rows = whole(150, seed)
     stack, dealt = stack_of(rows), [stack_of(part) for part in parts(rows, seed)]
-    assert 0 in [part.rows.height for part in dealt]
+    assert 0 in [part.n_rows for part in dealt]
     found = []
-    for metric in METRICS.values():
-        of_parts = joined_metrics([count_metric(part, metric) for part in dealt])
-        of_all = count_metric(stack, metric)
+    counted = [{m.name: counts for m, _, counts in count_metrics(part)} for part in dealt]
+    for metric, _, of_all in count_metrics(stack):
+        of_parts = joined_metrics([part[metric.name] for part in counted])
         assert_same(of_parts.histogram, of_all.histogram)
         assert of_parts.traffic.tolist() == of_all.traffic.tolist()
         if of_all.ratio is not None and of_parts.ratio is not None:

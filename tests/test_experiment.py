@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -866,19 +867,22 @@ POLICIES = {
     "three layers + budget 0.30": (27, 0.3),
     "three layers + budget 0.10": (27, 0.1),
 }
+NESTED = "three layers, nested"
+"""Stands beside the lesson's in one of the files."""
 
 
 @pytest.mark.parametrize("name", ["published", "lesson"])
 def test_both_shipped_files_have_the_cells_of_the_lesson(name: str) -> None:
     experiment = read(EXPERIMENTS / f"{name}.toml")
-    names = [(p.scenario, p.policy) for p in experiment.points]
+    points = [point for point in experiment.points if point.policy != NESTED]
+    names = [(p.scenario, p.policy) for p in points]
     assert names == [(scenario, policy) for scenario in SCENARIOS for policy in POLICIES]
     faults_of = {
         "healthy": (0, 0, 0.025),
         "outage (1 s)": (100, 0, 0.0),
         "degradation (10 s)": (1000, 1, 0.0),
     }
-    for point in experiment.points:
+    for point in points:
         cell = point.parameters
         got: Any = (cell.fault_rounds, cell.fault_capacity, cell.failure_rate)
         assert got == faults_of[point.scenario]
@@ -892,12 +896,27 @@ def test_both_shipped_files_have_the_cells_of_the_lesson(name: str) -> None:
             chain="flattened",
         )
         assert cell == common  # every other parameter has the lesson's value
-    assert experiment.baselines == (0,) * 6 + (6,) * 6 + (12,) * 6
+    n = len(experiment.points) // 3
+    assert experiment.baselines == (0,) * n + (n,) * n + (2 * n,) * n
+
+
+def test_nested_layers_are_the_lessons_but_for_their_chain() -> None:
+    points = {
+        (p.scenario, p.policy): p.parameters for p in read(EXPERIMENTS / "lesson.toml").points
+    }
+    for scenario in SCENARIOS:
+        flattened = points[scenario, "three layers (3x3x3)"]
+        assert points[scenario, NESTED] == replace(flattened, chain="nested")
 
 
 def test_both_shipped_files_have_the_same_published_figures() -> None:
+    figures = {}
+    for name in ("published", "lesson"):
+        experiment = read(EXPERIMENTS / f"{name}.toml")
+        cells = {point.cell: (point.scenario, point.policy) for point in experiment.points}
+        figures[name] = [(cells[p.cell], p.metric, p.value) for p in experiment.published]
+    assert figures["lesson"] == figures["published"]
     published = read(EXPERIMENTS / "published.toml").published
-    assert read(EXPERIMENTS / "lesson.toml").published == published
     # 5 rows of 5 figures, 10 rows of 7, and 3 in the sensitivity row
     assert len(published) == 5 * 5 + 10 * 7 + 3
     got = {(p.cell, p.metric): (p.value, p.decimals) for p in published}

@@ -201,6 +201,8 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "                deadline none (default)",
         "                budget: not the same in all cells",
         "                budget_scope chain (default)",
+        "                breaker none (default)",
+        "                clients 1 (default)",
         "                threshold 200 ms (default)",
         "  waits         two, or so, backoff_cap 8: waits up to 20 ms; a request lives up",
         "                to 20 ms",

@@ -483,11 +483,10 @@ def rewritten(
     new = path.with_name(f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.parquet")
     path.unlink()
     new.write_bytes(content)
-    manifest_path = path.parents[1] / "manifest.json"
-    manifest = json.loads(manifest_path.read_text("utf-8"))
+    manifest = mc.load(path.parents[1]).manifest
     del manifest["shards"][path.name]
     manifest["shards"][new.name] = len(content)
-    manifest_path.write_text(json.dumps(manifest), "utf-8")
+    store.write_manifest(path.parents[1], manifest)
     return new
 
 

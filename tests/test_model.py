@@ -33,6 +33,7 @@ from mc.model import (
     tables,
     traffic_key,
 )
+from mc.model.breakers import Consecutive
 from mc.model.waits import ceilings
 
 INT32: Final = 2**31 - 1
@@ -57,6 +58,8 @@ LESSON: Final[dict[str, Any]] = {
     "deadline": None,
     "budget": None,
     "budget_scope": "chain",
+    "breaker": None,
+    "clients": 1,
     "threshold": 20,
 }
 
@@ -81,6 +84,8 @@ ENDS: Final[dict[str, tuple[Any, Any]]] = {
     "deadline": (0, (INT32,)),
     "budget": (0.0, 1e6),
     "budget_scope": ("chain", "layer"),
+    "breaker": (None, Consecutive(0, 1, 1)),
+    "clients": (1, 10_000),
     "threshold": (0, INT32),
 }
 
@@ -109,6 +114,8 @@ RULES: Final[dict[str, str]] = {
     "deadline": "none or " + COUNT,
     "budget": "none or a number >= 0 and <= 1000000",
     "budget_scope": "one of chain, layer",
+    "breaker": 'none or a table such as {kind = "resilience4j"}',
+    "clients": "a whole number >= 1 and <= 10000",
     "threshold": COUNT,
 }
 
@@ -145,6 +152,8 @@ OUTSIDE: Final[dict[str, list[Any]]] = {
     "deadline": [-1, 0.5, 2**31, [20, 0.5], [], ()],
     "budget": [-1, -0.3, 1_000_001],
     "budget_scope": ["chains", "layers"],
+    "breaker": ["resilience4j", 1],
+    "clients": [0, 10_001, 1.5],
     "threshold": [-1, 0.5, 2**31],
 }
 
@@ -196,7 +205,8 @@ def test_a_single_number_of_tries_is_one_layer() -> None:
         for name in PARAMETERS
         for value in NOT_A_NUMBER
         if name != "tries"
-        and not (value is None and name in ("budget", "deadline", "first_wait"))
+        and not (value is None and name in ("budget", "deadline", "first_wait", "breaker"))
+        and not (value == {} and name in ("budget", "breaker"))  # a table that lacks its kind
         and not (value == [6] and name in PER_LAYER)
     ],
 )
@@ -301,7 +311,7 @@ def test_values_are_brought_to_their_own_types() -> None:
 def test_every_parameter_and_every_metric_says_its_unit_and_meaning() -> None:
     assert all(parameter.meaning for parameter in PARAMETERS.values())
     without = {name for name, parameter in PARAMETERS.items() if not parameter.unit}
-    assert without == {"chain", "backoff_factor", "jitter", "budget_scope"}
+    assert without == {"chain", "backoff_factor", "jitter", "budget_scope", "breaker"}
     assert all(metric.meaning for metric in METRICS.values())
     got = [name for name, metric in METRICS.items() if not metric.unit]
     expected = ["times_usual"]  # a pure number
@@ -419,6 +429,7 @@ def test_every_parameter_changes_the_identity(name: str) -> None:
     values: dict[str, Any] = {
         **{"tries": (3,), "budget": 0.3, "failure_rate": 0.5, "jitter_share": 0.5},
         **{"chain": "flattened", "jitter": "none", "budget_scope": "layer"},
+        "breaker": {"kind": "consecutive"},
     }
     one = Cell(tries=(2, 2))
     other = dataclasses.replace(one, **{name: values.get(name, 7)})

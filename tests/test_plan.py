@@ -248,7 +248,7 @@ def unfinished(n_lost: int) -> Path:
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     for key in ("tables", "shards", "seconds", "jobs"):
         del manifest[key]
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"complete": False}), "utf-8")
+    store.write_manifest(folder, manifest | {"complete": False})
     for name in ("summary", "comparisons", "claims"):
         (folder / f"{name}.parquet").unlink()
     return folder

@@ -140,7 +140,23 @@ def test_the_command_line_takes_units(tmp_path: Path) -> None:
         ("round = 10", '[fixed]: round must be a time > 0 such as "10 ms", got 10'),
         (
             'failure_rate = "150 %"',
-            "[fixed]: failure_rate must be a number >= 0 and <= 1 (probability), got '150 %', 1.5",
+            "[fixed]: failure_rate must be >= 0 % and <= 100 %, got '150 %'",
+        ),
+        ('rounds = "20 h"', "[fixed]: rounds must be >= 10 ms and <= 11.11 h, got '20 h'"),
+        (
+            'fault_rounds = "-1 s"',
+            "[fixed]: fault_rounds must be a whole number >= 0 and <= 2147483647, got '-1 s'; "
+            'write a number, or a text such as "250 ms", "45 s", "2 min" or "1 h"',
+        ),
+        (
+            'threshold = "15 ms"',
+            "[fixed]: threshold must be a whole number of rounds of 10 ms, got '15 ms'; "
+            "10 ms (1 round) or 20 ms (2 rounds) would be",
+        ),
+        (
+            'tries = [3, 3]\nbackoff_base = ["20 ms"]',
+            'scenario "default", policy "default": backoff_base must have one value for each layer '
+            "of tries (2), got 1",
         ),
         (
             'threshold = "1 h"\n[grid]\nrounds_per_second = [50, 100]',
@@ -151,6 +167,36 @@ def test_the_command_line_takes_units(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_refused_in_the_users_unit(tmp_path: Path, text: str, fault: str) -> None:
     assert faults(tmp_path, f'title = "x"\n[fixed]\n{text}\n') == [fault]
+
+
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ("rounds = 1,000", "write 1.000 with a decimal point, or 1000 without a comma"),
+        ("rounds = 1,000,000  # many", "write 1000000 without commas"),
+        ("budget = 30%", 'write "30 %" or 0.3'),
+        ("budget = 0,5", "write 0.5 with a decimal point"),
+        ("backoff_cap = 250 ms", 'write "250 ms" in quotation marks'),
+        ("capacity = 450/s", 'write "450/s" in quotation marks'),
+    ],
+)
+def test_a_value_without_quotation_marks_is_told_what_is_right(
+    tmp_path: Path, line: str, cure: str
+) -> None:
+    (fault,) = faults(tmp_path, f'title = "x"\n[fixed]\n{line}\n')
+    assert fault.startswith("not a TOML file: ")
+    assert fault.endswith(f"; {cure}")
+
+
+def test_other_faults_of_toml_have_no_cure(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, 'title = "x"\n[fixed\n')
+    assert ";" not in fault
+
+
+def test_the_command_line_takes_lists_with_units(tmp_path: Path) -> None:
+    text = 'title = "x"\n[fixed]\ntries = [3, 3]'
+    got = experiment(tmp_path, text, overrides={"backoff_base": "[20 ms, 40 ms]"})
+    assert got.points[0].parameters.backoff_base == (2.0, 4.0)
 
 
 def test_a_round_is_the_same_in_all_cells(tmp_path: Path) -> None:

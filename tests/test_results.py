@@ -109,6 +109,8 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "deadline": pl.Int32(),
         "budget": pl.Float64(),
         "budget_scope": STRING,
+        "breaker": STRING,
+        "clients": pl.Int32(),
         "threshold": pl.Int32(),
         "max_attempts": pl.Int32(),
         "longest_wait": pl.Int64(),
@@ -205,9 +207,7 @@ def assert_same_numbers(folder: Path, expected: Path) -> None:
 
 def unfinish(folder: Path) -> None:
     """Make a folder look as if its run had stopped before the tables."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps(manifest | {"complete": False}), "utf-8")
+    store.write_manifest(folder, mc.load(folder).manifest | {"complete": False})
 
 
 @pytest.fixture(scope="module")
@@ -767,8 +767,7 @@ def test_a_folder_with_a_manifest_of_another_program_is_refused(
 
 
 def test_results_of_another_version_are_replaced_by_force_alone(out: Path, finished: Path) -> None:
-    path = out / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"format": 99}), "utf-8")
+    store.write_manifest(out, mc.load(out).manifest | {"format": 99})
     before = snapshot(out)
     with pytest.raises(FolderError, match="format 99, of another version of this program"):
         run(EXPERIMENT, out)
@@ -1304,3 +1303,17 @@ def test_a_name_that_is_not_utf_8_is_told_before_a_run(tmp_path: Path) -> None:
         mc.run(file, tmp_path / "\udcff")
     assert list(tmp_path.iterdir()) == [file]
     assert mc.run(file, tmp_path / "out").complete
+
+
+def test_every_file_says_in_which_units_its_columns_are(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(EXPERIMENT, folder)
+    files = [*(folder / "replications").iterdir(), folder / "cells.parquet"]
+    for path in files:
+        about = pq.read_metadata(path)
+        units = json.loads(about.metadata[b"units"])
+        assert set(units) <= set(about.schema.names)
+        expected = {"wait_max": "rounds", "peak": "calls/round"}
+        if path.name == "cells.parquet":
+            expected = {"backoff_cap": "rounds", "capacity": "calls/round"}
+        assert units.items() >= expected.items()

@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 import mc
-from mc import kernel
+from mc import kernel, store
 from mc.cli import app
+from mc.reports import is_current
 from mc.runner import rows
 
 EXPERIMENT: Final = """
@@ -73,11 +74,10 @@ def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Pat
     new = path.with_name(f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.parquet")
     path.unlink()
     new.write_bytes(content)
-    manifest_path = path.parents[1] / "manifest.json"
-    manifest = json.loads(manifest_path.read_text("utf-8"))
+    manifest = mc.load(path.parents[1]).manifest
     del manifest["shards"][path.name]
     manifest["shards"][new.name] = len(content)
-    manifest_path.write_text(json.dumps(manifest), "utf-8")
+    store.write_manifest(path.parents[1], manifest)
     return new
 
 
@@ -213,7 +213,7 @@ def test_without_the_table_of_cells_no_row_can_be_made(folder: Path) -> None:
     (folder / "cells.parquet").unlink()
     found = mc.verify(folder, all_rows=True)
     assert (found.ok, found.n_checked) == (False, 0)
-    assert any("cells.parquet: cannot be read" in fault for fault in found.faults)
+    assert any("cells.parquet: missing; no row" in fault for fault in found.faults)
 
 
 def test_a_changed_experiment_in_the_manifest_is_found(folder: Path) -> None:
@@ -221,20 +221,77 @@ def test_a_changed_experiment_in_the_manifest_is_found(folder: Path) -> None:
     manifest: dict[str, Any] = json.loads(path.read_text("utf-8"))
     manifest["experiment"]["fixed"]["capacity"] = 3
     path.write_text(json.dumps(manifest), "utf-8")
-    got = mc.verify(folder).faults
-    expected = (f"{path}: the experiment in it was changed",)
-    assert got == expected
+    with pytest.raises(store.DamagedError, match="its content is not what was written"):
+        mc.verify(folder)
+    assert invoke("verify", str(folder))[0] == 2
 
 
 def test_a_seed_that_was_changed_is_found_by_every_shard(folder: Path) -> None:
-    path = folder / "manifest.json"
-    manifest: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    manifest = mc.load(folder).manifest
     manifest["experiment"]["seed"] = 3
-    path.write_text(json.dumps(manifest), "utf-8")
+    store.write_manifest(folder, manifest)
     found = mc.verify(folder)
     assert sum("belongs to another experiment" in fault for fault in found.faults) == len(
         shards(folder)
     )
+
+
+def listed_anew(folder: Path) -> None:
+    """Make the manifest list the shards that are there."""
+    listed = {path.name: path.stat().st_size for path in shards(folder)}
+    store.write_manifest(folder, mc.load(folder).manifest | {"shards": listed})
+
+
+def second_half_of(path: Path) -> Path:
+    """Write the later replications of a shard as a shard of their own."""
+    shard, folder = store.read_shard(path), path.parents[1]
+    start = (shard.start + shard.stop) // 2
+    rows = pl.read_parquet(path).filter(pl.col("replication") >= start)
+    before = set(shards(folder))
+    store.write_shard(folder, rows, shard.cells, shard.identities, start, shard.stop, shard.draws)
+    (new,) = set(shards(folder)) - before
+    return new
+
+
+def test_rows_that_are_there_twice_are_found(folder: Path) -> None:
+    again = second_half_of(shards(folder)[0])
+    listed_anew(folder)
+    got = mc.verify(folder).faults
+    assert got == (f"{again}: holds rows that another shard holds, too",)
+
+
+def test_rows_that_are_missing_are_found(folder: Path) -> None:
+    path = shards(folder)[0]
+    second = store.read_shard(second_half_of(path))
+    path.unlink()
+    listed_anew(folder)
+    got = mc.verify(folder).faults
+    where = f"replications 0 to {second.start - 1} of cell 0 and of {len(second.cells) - 1} more"
+    assert got == (f"{folder}/replications: {where} are missing",)
+
+
+@pytest.mark.parametrize("what", ["report.html", "figures/storm-2.svg", "figures/storm.parquet"])
+def test_every_byte_of_the_page_and_its_figures_is_checked(folder: Path, what: str) -> None:
+    mc.report(folder)
+    assert mc.verify(folder).ok
+    path = folder / what
+    content = path.read_bytes()
+    for place in (0, len(content) // 2, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        got = mc.verify(folder, seconds=0).faults
+        assert got == (f"{path}: damaged; retrystorm report makes it anew",)
+        assert not is_current(mc.load(folder))
+    path.unlink()
+    assert mc.verify(folder, seconds=0).ok == (what == "report.html")
+
+
+def test_a_run_stopped_before_its_table_of_cells_is_unfinished_not_faulty(folder: Path) -> None:
+    manifest = mc.load(folder).manifest | {"complete": False}
+    store.write_manifest(folder, manifest)
+    (folder / "cells.parquet").unlink()
+    assert mc.verify(folder).ok
 
 
 def test_rows_in_another_order_than_the_footer_says_are_found(folder: Path) -> None:
@@ -245,11 +302,10 @@ def test_rows_in_another_order_than_the_footer_says_are_found(folder: Path) -> N
 
 
 def test_a_run_that_is_not_finished_is_checked_as_far_as_it_is(folder: Path) -> None:
-    path = folder / "manifest.json"
-    manifest: dict[str, Any] = json.loads(path.read_text("utf-8")) | {"complete": False}
+    manifest = mc.load(folder).manifest | {"complete": False}
     for key in ("tables", "shards"):
         del manifest[key]
-    path.write_text(json.dumps(manifest), "utf-8")
+    store.write_manifest(folder, manifest)
     shards(folder)[0].unlink()
     found = mc.verify(folder, all_rows=True)
     assert (found.ok, found.complete) == (True, False)

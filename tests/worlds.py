@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from oracle_cells import Section, random_world
@@ -25,7 +26,16 @@ def cell_of(world: World) -> Cell:
                 (given[name],) = value
     if given["arrivals_per_second"] is None:
         given["arrivals_per_second"] = 97.22
+    for name in ("budget", "breaker"):
+        given[name] = _as_table(given[name])
     return Cell(**given)
+
+
+def _as_table(value: Any) -> Any:
+    """Give a budget or a breaker as an experiment file has it."""
+    if isinstance(value, tuple):
+        return tuple(map(_as_table, value))
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def random_worlds(seed: int, n: int, section: Section = "chains") -> list[World]:

@@ -34,20 +34,20 @@ def report(
 
 def draw_report(results: Results) -> None:
     """Draw the report of a finished run, unless it is there, and say where it is."""
-    from mc import reports
+    from mc import reports, store
 
     if not reports.is_current(results):
         write_message("drawing the report")
         reports.report(results)
-    write_message(f"Report: {results.folder / reports.PAGE}")
+    write_message(f"Report: {results.folder / store.PAGE}")
 
 
 def warn_if_stale(results: Results) -> None:
     """Write a message if the report that is there is of earlier results."""
-    from mc import reports
+    from mc import reports, store
 
     if reports.is_stale(results):
         write_message(
-            f"{results.folder / reports.PAGE} shows earlier results: "
+            f"{results.folder / store.PAGE} shows earlier results: "
             f"`retrystorm report {results.folder}` makes it anew"
         )

@@ -50,6 +50,7 @@ def trace(
     with interruptible("stopped; the same command starts again"):
         from mc import experiment as experiments
         from mc import reports, runner, store
+        from mc.runner.tracing import TRACE_COLUMNS
 
         experiment = experiments.read(file, seed=seed, overrides=options.name_values(settings))
         points = runner.choose(experiment, scenario, policy, options.name_values(at, "--at"))
@@ -65,7 +66,7 @@ def trace(
         rounds = runner.trace_points(experiment, points, [replication])
         svg, png = reports.draw_trace(rounds, points, experiment.source)
         files = {
-            table: store.table_bytes(rounds),
+            table: store.table_bytes(rounds, {n: u for n, (u, _) in TRACE_COLUMNS.items()}),
             table.with_suffix(".svg"): svg.encode(),
             table.with_suffix(".png"): png,
         }

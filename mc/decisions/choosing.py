@@ -70,8 +70,9 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
         known: list[str] = cells["policy"].unique(maintain_order=True).to_list()
         raise QuestionError(f"policy {quote(wanted)} does not exist{hint(wanted, known)}")
     names = set()
-    # a name is a word, a value may hold anything: commas in it do not begin a new condition
-    for condition in re.split(r",\s*(?=\w+\s*=)", wanted):
+    # a name is a word, a value may hold anything: commas in it, or within its
+    # parentheses, do not begin a new condition
+    for condition in re.split(r",\s*(?=\w+\s*=)(?![^(]*\))", wanted):
         name, _, value = (part.strip() for part in condition.partition("="))
         if name not in cells.columns:
             known = [*coordinates(results), "cell"]

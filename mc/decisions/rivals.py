@@ -166,7 +166,7 @@ def _read(
         .sort("cell", "replication")
         .collect()
     )
-    stack = Stack(cells, np.arange(cells.height), rows)
+    stack = Stack.of(cells, np.arange(cells.height), rows)
     order = np.searchsorted(cells["cell"].to_numpy(), wanted)
     return {metric.name: stack.numbers(metric).of(order) for metric in metrics}, n
 

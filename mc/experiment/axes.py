@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -21,11 +21,12 @@ from mc.experiment.keys import (
     list_or_table,
     value_key,
 )
-from mc.experiment.messages import quote, values_text
+from mc.experiment.messages import quote, show, table_label, values_text
 from mc.experiment.spacing import Design, Range
 from mc.experiment.validation import FAULTY, Checked, checked, labelled, with_keys, within
 from mc.model import PARAMETERS
 from mc.model.digits import value_text
+from mc.model.presets import PRESETS, completed
 
 MAX_CELLS: Final = 1_000_000
 """Beyond, a mistyped grid would fill the memory before the first fault could be shown."""
@@ -37,6 +38,29 @@ class Named(ParameterTable):
 
     label = "name"
     name: Printable
+
+
+class Policy(Named):
+    """A [[policy]]: it may begin with a library's defaults, see `read_presets`."""
+
+    like: Literal[*PRESETS] | None = key(f"one of {', '.join(PRESETS)}", None)  # type: ignore[valid-type]
+
+
+def read_presets(data: Mapping[str, Any]) -> Checked[None]:
+    """Fill up the policies of a parsed file that are like a library; the others stay."""
+    tables = data.get("policy")
+    for number, table in enumerate(tables if isinstance(tables, list) else (), 1):
+        if not isinstance(table, dict) or "like" not in table:
+            continue
+        if table["like"] in PRESETS:
+            full = completed(table)
+        else:
+            rule = f"one of {', '.join(PRESETS)}"
+            label = table_label("policy", number, table.get("name"))
+            yield f"{label}: like must be {rule}, got {show(table['like'])}"
+            full = {name: value for name, value in table.items() if name != "like"}
+        table.clear()
+        table.update(full)
 
 
 def _axis_key(name: str) -> Any:

@@ -171,7 +171,7 @@ class Cells:
         The cells, by their number.
     numbers : dict
         For each pair of a scenario and a policy, by the index among `Axes.coordinates`: the number
-        of the cell; what leaves it out, as a text; or None, if it has a faulty parameter.
+        of the cell; what leaves it out, as a text; or None, if its parameters have a fault.
     """
 
     axes: Axes
@@ -231,10 +231,14 @@ def make_cells(
                 numbers.append(met[0])
                 continue
         of_lesson = lesson_conflicts(parameters) if generator == "lesson" else ()
-        for conflict in (*conflicts(parameters), *of_lesson):
+        found = (*conflicts(parameters), *of_lesson)
+        for conflict in found:
             rule = conflict.partition(", got ")[0]  # the number differs from cell to cell
             conflict_at.setdefault(rule, (cell_label(scenario, policy, at), conflict))
             n_conflicts[rule] += 1
+        if found:
+            numbers.append(None)  # nothing can be asked of such a cell
+            continue
         number = len(cells.points)
         numbers.append(number)
         cells.points.append(Point(number, scenario, policy, at, Cell.from_checked(parameters)))
@@ -243,7 +247,7 @@ def make_cells(
     for rule, (label, conflict) in conflict_at.items():
         n = n_conflicts[rule]
         yield f"{label}: {conflict}" + (f" (and {n - 1} more cells)" if n > 1 else "")
-    if n_faulty == 0:
+    if n_faulty == 0 and not conflict_at:
         yield from (f"{label}: no cell meets all of it" for label, n in n_met.items() if n == 0)
         if axes.n_cells and not cells.points:
             yield "no cell remains: the [[exclude]] tables leave out all of them"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
-from mc.model import PARAMETERS, Cell, Generator, units
+from mc.model import PARAMETERS, Cell, Generator, rejects, units
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Keep = Literal["rows", "histograms"]
@@ -35,7 +35,7 @@ _HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
 
 _OF_RETRIES: Final = {
     *("chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
-    *("first_wait", "deadline", "budget", "budget_scope"),
+    *("first_wait", "deadline", "budget", "budget_scope", "clients"),
 }
 
 _USED_WITHOUT_RETRIES: Final = operator.attrgetter(
@@ -261,7 +261,7 @@ class Experiment:
         once = [
             (point.scenario, _USED_WITHOUT_RETRIES(point.parameters))
             for point in self.points
-            if point.parameters.max_attempts == 1
+            if point.parameters.max_attempts == 1 and not rejects(point.parameters)
         ]
         n = len(once) - len(set(once))
         hints = []

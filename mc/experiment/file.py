@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from mc.experiment.axes import Grid, Named
+from mc.experiment.axes import Grid, Named, Policy
 from mc.experiment.cells import Exclude
 from mc.experiment.claims import ClaimTable, PublishedTable
 from mc.experiment.experiment import Keep
@@ -49,7 +49,7 @@ class File(Table):
     layer_names: list[Printable] | None = key("a list of texts, one for each layer", None)
     baseline: str | None = key("the name of a policy", None)
     scenario: list[Named] = _tables("scenario")
-    policy: list[Named] = _tables("policy")
+    policy: list[Policy] = _tables("policy")
     grid: Grid = key("a table: [grid]", {}, validate_default=True)
     design: Design | None = key("a table: [design]", None)
     fixed: Parameters = key("a table: [fixed]", {}, validate_default=True)

@@ -12,6 +12,10 @@ from typing import Any, Final
 from mc.experiment.messages import show, table_label
 from mc.experiment.validation import FAULTY, Checked
 from mc.model import METRICS, PARAMETERS, as_number, units
+from mc.model.settings import Settings
+
+_NAMES: Final = ("scale", "kind", "charged")
+"""Keys of tables within values whose texts are names."""
 
 ROUND: Final = "round"
 """The other form of `rounds_per_second`: how long a round is, as a time."""
@@ -56,8 +60,13 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
             yield f"{label}: {ROUND} must be set in [fixed], for all cells"
             del table[ROUND]
         for name, value in table.items():
-            if name in PARAMETERS and PARAMETERS[name].dimension and _has_text(value):
-                if varying:
+            if name not in PARAMETERS:
+                continue
+            kinds = PARAMETERS[name].kind.tables
+            is_table = bool(kinds) and _has_table(value)
+            has_text = _has_text(value) and bool(PARAMETERS[name].dimension or is_table)
+            if has_text or is_table:
+                if varying and (has_text or _has_times(kinds, value)):
                     cure = "write numbers of rounds, or keep one length of a round in [fixed]"
                     rule = f"a number where {varying[0]} sets rounds_per_second"
                     yield f"{label}: {name} must be {rule}, got {show(value)}; {cure}"
@@ -68,7 +77,7 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
                 except ValueError as error:
                     yield f"{label}: {error}"
                     table[name] = FAULTY
-                if label in ("[grid]", "[design]"):
+                if label in ("[grid]", "[design]") and not _has_table(value):
                     in_units.append(name)
     yield from _read_numbers_of_metrics(data, None if varying else per_second)
     return in_units
@@ -138,8 +147,8 @@ def _listed(data: Mapping[str, Any], key: str) -> Iterator[tuple[int, dict[str, 
 
 
 def _has_text(value: object) -> bool:
-    if isinstance(value, dict):  # a range, or bounds
-        return any(_has_text(entry) for key, entry in value.items() if key != "scale")
+    if isinstance(value, dict):  # a range, bounds, or a budget
+        return any(_has_text(entry) for key, entry in value.items() if key not in _NAMES)
     if isinstance(value, list):
         return any(map(_has_text, value))
     return isinstance(value, str) and value != "none"
@@ -152,8 +161,30 @@ def _has_number_with_unit(value: object) -> bool:
     return isinstance(value, str) and units.begins_with_a_number(value)
 
 
+def _has_table(value: object) -> bool:
+    """Whether a value is a table with a kind, or one of a list is."""
+    if isinstance(value, list):
+        return any(map(_has_table, value))
+    return isinstance(value, dict) and "kind" in value
+
+
+def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
+    """Whether there is a default in a table that is a time."""
+    if isinstance(value, list):
+        return any(_has_times(tables, entry) for entry in value)
+    settings = tables.get(str(value.get("kind"))) if isinstance(value, dict) else None
+    return (
+        isinstance(value, dict)
+        and settings is not None
+        and any(
+            isinstance(parameter.default, str) and parameter.dimension and name not in value
+            for name, parameter in settings.declared().items()
+        )
+    )
+
+
 def _number(name: str, value: Any, per_second: float) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not _has_table(value):
         return {
             key: entry if key == "scale" else _number(name, entry, per_second)
             for key, entry in value.items()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mc.experiment.axes import MAX_CELLS, Axes, read_axes
+from mc.experiment.axes import MAX_CELLS, Axes, read_axes, read_presets
 from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_excludes
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
@@ -19,8 +20,9 @@ from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
-from mc.model import METRICS, metrics_of
+from mc.model import METRICS, metrics_of, units
 from mc.model.digits import axis_text
+from mc.model.settings import Settings
 
 
 def read(
@@ -93,7 +95,15 @@ def _load(path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text, parse_float=Printed)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError says line and column
-        raise ExperimentError([f"{path}: not a TOML file: {error}"]) from error
+        fault = f"{path}: not a TOML file: {error}{_cure(text, str(error))}"
+        raise ExperimentError([fault]) from error
+
+
+def _cure(text: str, error: str) -> str:
+    """Say what to write in a line of which TOML could read a number, and not what follows."""
+    line = re.search(r"at line ([0-9]+), ", error)
+    advice = units.unquoted(text.split("\n")[int(line[1]) - 1]) if line else ""
+    return f"; {advice}" if advice else ""
 
 
 def _near(path: Path) -> str:
@@ -124,6 +134,7 @@ def _check(
     data: dict[str, Any], overrides: dict[str, Any], progress: Progress | None
 ) -> Checked[_Parts]:
     """Check each table by itself, then what holds between them."""
+    yield from read_presets(data)
     in_units = yield from read_quantities(data, overrides)
     file = yield from validate(File, data)
     yield from file.check()
@@ -161,11 +172,12 @@ def _overrides(overrides: Mapping[str, Any], axes: Axes) -> Checked[dict[str, An
 
 
 def _toml_value(text: str) -> object:
-    """Parse one TOML value; what is none, such as a bare none, remains a text."""
+    """Parse one TOML value, texts with or without quotation marks: none, [20 ms, 40 ms]."""
     try:
         table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
-        return text
+        inner = re.fullmatch(r"\s*\[([^\[\]\"']*)\]\s*", text)
+        return [_toml_value(part.strip()) for part in inner[1].split(",")] if inner else text
     return table["value"] if len(table) == 1 else text
 
 
@@ -262,4 +274,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
+    if isinstance(value, Settings):
+        return str(value)
     return float(value) if isinstance(value, float) else value

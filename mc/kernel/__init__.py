@@ -13,7 +13,8 @@
     rounds      the general loop, written to be read; of its parts
     chain         the layers, which retries, whose time is over
     delays        how long a layer waits
-    budgets       what may refuse a retry
+    budgets       what may refuse a retry, or a call
+    breakers      what may reject a call
     generators    where its draws come from: Philox
     lesson        the lesson's own generator
     cache       how compiled code is made and kept
@@ -40,26 +41,27 @@ from mc.kernel.choice import LEAST, Choice, choose, wheel_size
 from mc.kernel.layout import (
     BY_TABLE,
     CALLS,
-    CALLS_OF_LAYER,
     CHAIN_BUDGET,
     CHAIN_KIND,
     DECORRELATED,
     DONE,
     GROW,
-    LAYER_BUDGETS,
     LAYER_DEADLINES,
     N_COUNTERS,
     N_RECORDED,
     NEVER,
+    NO_BREAKER,
     NO_DEADLINE,
     POLLY,
     POLLY_STEPS,
+    REJECTED,
     REQUEST_COUNT,
     REQUEST_DEADLINE,
     REQUESTS,
     RETRIES,
     ROUND_DROPPED,
     ROUND_FAILED,
+    ROUND_PENDING,
     ROUND_PRIMARY,
     ROUND_RETRIES,
     UNDEFINED,
@@ -79,9 +81,9 @@ __all__ = [
     "CHAIN_BUDGET",
     "DECORRELATED",
     "DONE",
-    "LAYER_BUDGETS",
     "LAYER_DEADLINES",
     "NEVER",
+    "NO_BREAKER",
     "NO_DEADLINE",
     "N_COUNTERS",
     "N_RECORDED",
@@ -93,6 +95,7 @@ __all__ = [
     "RETRIES",
     "ROUND_DROPPED",
     "ROUND_FAILED",
+    "ROUND_PENDING",
     "ROUND_PRIMARY",
     "ROUND_RETRIES",
     "UNDEFINED",
@@ -141,7 +144,7 @@ def simulate_philox(
     status, r : int
         DONE; or REQUESTS and a replication that has no rows.
     """
-    counters[:, :, CALLS_OF_LAYER:] = UNDEFINED
+    counters[:, :, REJECTED:] = UNDEFINED
     status, r = DONE, replications.size
     for parts, cells in _by_loop(tables, recorded=record is not None).items():
         if parts is None:
@@ -167,14 +170,15 @@ def simulate_lesson(
     from mc.kernel.lesson import lesson_draws
     from mc.kernel.rounds import simulate_rounds
 
-    counters[:, :, CALLS_OF_LAYER:] = UNDEFINED
+    counters[:, :, REJECTED:] = UNDEFINED
     cells, draws = np.arange(len(tables.scalars)), lesson_draws()
     return _grow(
         lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
         lambda wheel, start: simulate_rounds(
-            draws, None, None, None, tables, cells, seeds, wheel, counters, start, record
+            draws, None, None, None, None, None, tables, cells, seeds, wheel, counters, start,
+            record,
         ),
-    )
+    )  # fmt: skip
 
 
 def prepare(generator: str = "philox", shape: Collection[Alike] = (Alike(LEAST[False]),)) -> None:
@@ -199,19 +203,20 @@ class Parts(NamedTuple):
         As in C_JITTER.
     deadlines : bool
         Whether there are any.
-    budgets : int
-        As in C_BUDGETS.
+    budgets, breaker : int
+        As in C_BUDGETS, C_BREAKER.
     """
 
     jitter: int
     deadlines: bool
     budgets: int
+    breaker: int = NO_BREAKER
 
 
 def loop_of(kind: ChainKind, *, recorded: bool = False) -> Parts | None:
     """Which loop a cell goes through: None for the fast one, or the parts of the general one."""
-    parts = Parts(kind.jitter, kind.deadlines != NO_DEADLINE, kind.budgets)
-    by_table = kind.jitter == BY_TABLE and kind.budgets == CHAIN_BUDGET
+    parts = Parts(kind.jitter, kind.deadlines != NO_DEADLINE, kind.budgets, kind.breaker)
+    by_table = (kind.jitter, kind.budgets, kind.breaker) == (BY_TABLE, CHAIN_BUDGET, NO_BREAKER)
     return None if by_table and kind.deadlines != LAYER_DEADLINES and not recorded else parts
 
 
@@ -232,7 +237,8 @@ def _simulate_rounds(
     counters: NDArray[np.int64],
     record: NDArray[np.int32] | None,
 ) -> tuple[int, int]:
-    from mc.kernel.budgets import empty_budgets
+    from mc.kernel.breakers import empty_breakers
+    from mc.kernel.budgets import empty_budgets, empty_clients
     from mc.kernel.chain import empty_deadlines
     from mc.kernel.delays import empty_waits
     from mc.kernel.generators import philox_draws
@@ -241,12 +247,14 @@ def _simulate_rounds(
     some, draws = np.array(cells), philox_draws(tables, seed)
     waits = empty_waits(tables, parts.jitter)
     deadlines = empty_deadlines(tables) if parts.deadlines else None
-    budgets = empty_budgets(tables) if parts.budgets else None
+    budgets = empty_budgets(tables, some, parts.budgets) if parts.budgets else None
+    breakers = empty_breakers(tables, some, parts.breaker) if parts.breaker else None
+    clients = empty_clients(tables) if parts.budgets or parts.breaker else None
     return _grow(
         lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
         lambda wheel, start: simulate_rounds(
-            draws, waits, deadlines, budgets, tables, some, replications, wheel, counters, start,
-            record,
+            draws, waits, deadlines, budgets, breakers, clients, tables, some, replications,
+            wheel, counters, start, record,
         ),
     )  # fmt: skip
 

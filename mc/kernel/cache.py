@@ -183,18 +183,20 @@ def inlined(function: Callable[..., Any]) -> Any:
     return numba.njit(inline="always", **_OPTIONS)(function)
 
 
-def form_for(kind: type | None, function: Any) -> Callable[[Any], Any]:
-    """Register the form that a function has if its first argument is of a class, or None.
+def form_for(kinds: type | tuple[type | None, ...] | None, function: Any) -> Callable[[Any], Any]:
+    """Register the form that a function has if its first argument is of some classes, or None.
 
     The form is chosen when the caller is compiled, so nobody pays for those that are not chosen.
     """
     from numba import types
     from numba.extending import overload
 
+    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+
     def fits(argument: Any) -> bool:
-        if kind is None:
-            return isinstance(argument, types.NoneType)
-        return getattr(argument, "instance_class", None) is kind
+        if isinstance(argument, types.NoneType):
+            return None in listed
+        return getattr(argument, "instance_class", ...) in listed
 
     def register(make: Any) -> Any:
         @overload(function, jit_options=_OPTIONS, strict=False)

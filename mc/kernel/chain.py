@@ -19,7 +19,6 @@ from mc.kernel.layout import (
     ATTEMPT_MASK,
     C_CHAIN,
     C_LAYERS,
-    CALLS_OF_LAYER,
     INDEX_MASK,
     REQUEST_SHIFT,
     CellTables,
@@ -52,13 +51,6 @@ def layers_left(tables, c, attempt):
 def maker_of(tables, c, entry):
     """The outermost layer that itself makes a call."""
     return np.int64(tables.makers[tables.scalars[c, C_CHAIN], entry & ATTEMPT_MASK])
-
-
-@compiled()
-def count_layers(tables, c, entry, row):
-    """Count a call for every layer that makes it, but for the innermost, which makes all."""
-    for i in range(maker_of(tables, c, entry), tables.scalars[c, C_LAYERS] - 1):
-        row[CALLS_OF_LAYER + i] += 1
 
 
 # --- deadlines -----------------------------------------------------------------------------------

@@ -9,10 +9,13 @@ purpose alone. Counter words, r the replication, (t, j) the j-th request that ar
     ARRIVALS  t >> 1  0     r   1                     0, 1 of an even t; 2, 3 of an odd t (64 bits)
     SERVICE   t       j>>2  r   2 | attempt << 2      j & 3
     JITTER    t       j     r   3 | attempt>>2 << 2   attempt & 3
+    CLIENT    t       j>>2  r   4                     j & 3
+    THROTTLE  t       j|l<<24  r  5 + (attempt>>2<<2) attempt & 3; l the layer
 
 ARRIVALS is compared with thresholds (inversion: monotone in the rate), SERVICE with
-``failure_rate * 2**32``, and JITTER is multiplied by the width of the wait. This map never changes
-silently: known answers in the tests pin it.
+``failure_rate * 2**32``, JITTER is multiplied by the width of the wait, CLIENT by the number of
+clients, and THROTTLE is compared with the chance of a rejection. This map never changes silently:
+known answers in the tests pin it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from mc.kernel.layout import ATTEMPT_MASK, INDEX_MASK, REQUEST_SHIFT, ROUND_SHIF
 _ARRIVALS: Final = np.uint64(1)
 _SERVICE: Final = np.uint64(2)
 _JITTER: Final = np.uint64(3)
+_CLIENT: Final = np.uint64(4)
+_THROTTLE: Final = np.uint64(5)
 
 U: Final = np.uint64
 """Indices are unsigned where it matters: for a signed one numba tests whether it is negative."""
@@ -244,6 +249,23 @@ def service_word(stream, first, entry):
     """The SERVICE word of an entry: whether it fails though it is served."""
     t, j, attempt = _of_entry(first, entry)
     return _word(service_block(stream, t, j, attempt), j & 3)
+
+
+@compiled()
+def client_word(stream, t, j):
+    """The CLIENT word of a request: whose it is."""
+    block = _philox(U(t), U(j >> 2), stream.replication, _CLIENT, stream.k0, stream.k1)
+    return _word(block, j & 3)
+
+
+@compiled()
+def throttle_word(stream, first, entry, layer):
+    """The THROTTLE word of an entry at a layer: whether it is rejected before it leaves."""
+    t = entry >> ROUND_SHIFT
+    j = ((entry & INDEX_MASK) >> REQUEST_SHIFT) - np.int64(first[U(t)])
+    c3 = _THROTTLE + (U((entry & ATTEMPT_MASK) >> 2) << _U2)
+    block = _philox(U(t), U(j | (layer << 24)), stream.replication, c3, stream.k0, stream.k1)
+    return _word(block, entry & 3)
 
 
 # --- draws remembered ----------------------------------------------------------------------------

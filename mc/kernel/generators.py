@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, form_for
 from mc.kernel.delays import wait_by_word
-from mc.kernel.draws import U, jitter_word, service_word
+from mc.kernel.draws import U, client_word, jitter_word, scaled, service_word, throttle_word
 from mc.kernel.layout import CellTables, Stream
 from mc.kernel.traffic import draw_arrivals
 
@@ -35,6 +35,14 @@ def fails(draws, tables, p, t, entry):
 
 def wait(draws, waits, tables, c, i, retry):
     """Rounds until a retry of layer i runs: 1 or more."""
+
+
+def client_by(draws, t, j, n):
+    """Which of n clients request (t, j) belongs to."""
+
+
+def throttle(draws, entry, layer):
+    """The word that decides whether a call is rejected at a layer."""
 
 
 class Philox(NamedTuple):
@@ -107,3 +115,13 @@ def _(draws, waits, tables, c, i, retry):
     # layer has given up early
     word = jitter_word(_stream(draws), draws.first, retry - 1)
     return wait_by_word(waits, word, tables, c, i, retry)
+
+
+@form_for(Philox, client_by)
+def _(draws, t, j, n):
+    return np.int64(scaled(client_word(_stream(draws), t, j), U(n)))
+
+
+@form_for(Philox, throttle)
+def _(draws, entry, layer):
+    return throttle_word(_stream(draws), draws.first, entry, layer)

@@ -43,9 +43,10 @@ LATE: Final = 13
 DRAIN: Final = 14
 EXPIRED: Final = 15
 DENIED: Final = 16
-CALLS_OF_LAYER: Final = 17
+REJECTED: Final = 17
+CALLS_OF_LAYER: Final = 18
 """The first of the counters of layers: one for each but the innermost, the outermost first."""
-N_COUNTERS: Final = 17
+N_COUNTERS: Final = 18
 """Those of a cell with one layer."""
 
 UNDEFINED: Final = -1
@@ -57,7 +58,8 @@ ROUND_PRIMARY: Final = 0
 ROUND_RETRIES: Final = 1
 ROUND_FAILED: Final = 2
 ROUND_DROPPED: Final = 3
-N_RECORDED: Final = 4
+ROUND_PENDING: Final = 4
+N_RECORDED: Final = 5
 
 # --- statuses ------------------------------------------------------------------------------------
 
@@ -81,9 +83,12 @@ C_LAYERS: Final = 8
 C_JITTER: Final = 9
 C_DEADLINES: Final = 10
 C_BUDGETS: Final = 11
-N_SCALARS: Final = 12
+C_BREAKER: Final = 12
+C_SEES: Final = 13
+C_CLIENTS: Final = 14
+N_SCALARS: Final = 15
 
-CHAIN_KIND: Final = slice(C_LAYERS, N_SCALARS)
+CHAIN_KIND: Final = slice(C_LAYERS, C_SEES)
 """Columns that are a `ChainKind`."""
 
 BY_TABLE: Final = 0
@@ -97,8 +102,45 @@ LAYER_DEADLINES: Final = 2
 """Values of C_DEADLINES."""
 
 CHAIN_BUDGET: Final = 0
-LAYER_BUDGETS: Final = 1
-"""Values of C_BUDGETS."""
+"""One ratio before the dependency, as a table, or no budget."""
+RATIO: Final = 1
+FINAGLE: Final = 2
+LINKERD: Final = 3
+GRPC: Final = 4
+AWS: Final = 5
+ENVOY: Final = 6
+SRE: Final = 7
+MIXED: Final = 8
+"""Values of C_BUDGETS: the kind of all budgets of a cell, or MIXED."""
+
+NO_BREAKER: Final = 0
+COUNT_WINDOW: Final = 1
+IN_A_ROW: Final = 2
+"""Values of C_BREAKER."""
+
+B_KIND: Final = 0
+B_WHOLE: Final = 1
+B_NUMERATOR: Final = 2
+B_DENOMINATOR: Final = 3
+B_WINDOW: Final = 4
+B_MOST: Final = 5
+B_GAIN: Final = 6
+B_COST: Final = 7
+B_RESERVE: Final = 8
+B_ON_DECISION: Final = 9
+B_K: Final = 10
+N_OF_BUDGET: Final = 11
+"""Columns of `CellTables.budgets`."""
+
+K_WHOLE: Final = 0
+K_NUMERATOR: Final = 1
+K_DENOMINATOR: Final = 2
+K_WINDOW: Final = 3
+K_MINIMUM: Final = 4
+K_WAIT: Final = 5
+K_TRIALS: Final = 6
+N_OF_BREAKER: Final = 7
+"""Columns of `CellTables.breakers`."""
 
 
 class ChainKind(NamedTuple):
@@ -108,14 +150,15 @@ class ChainKind(NamedTuple):
     ----------
     layers : int
         How many its chain has.
-    jitter, deadlines, budgets : int
-        As in C_JITTER, C_DEADLINES, C_BUDGETS.
+    jitter, deadlines, budgets, breaker : int
+        As in C_JITTER, C_DEADLINES, C_BUDGETS, C_BREAKER.
     """
 
     layers: int = 1
     jitter: int = BY_TABLE
     deadlines: int = NO_DEADLINE
     budgets: int = CHAIN_BUDGET
+    breaker: int = NO_BREAKER
 
 
 NEVER: Final = 1 << 62
@@ -148,7 +191,8 @@ class CellTables(NamedTuple):
         Of each cell: its profile, its kind of waits, max_attempts, row of `limits`, mask of the
         index into `limits` (0 without a budget, so that its one large entry is read), threshold,
         row of `makers`, first wait of its layers (0: by the jitter; read where no table says it),
-        and its `ChainKind`.
+        its `ChainKind`, the outermost layer that a budget sees (the innermost if there is one
+        budget before the dependency), and its clients.
     capacities : ndarray of int32, shape (P, T)
         Calls served in each round.
     failures : ndarray, shape (P, T)
@@ -169,9 +213,14 @@ class CellTables(NamedTuple):
         Attempts of each layer; the value of its digit in the number of an attempt, see `chain`.
     deadlines : ndarray of int64, shape (C, L)
         Rounds that each layer has from the first attempt of what it received; NEVER: no deadline.
-    ratios : ndarray of int64, shape (C, L, 3)
-        Retries that each layer's budget allows per primary call, for LAYER_BUDGETS: whole part,
-        numerator and denominator of the rest.
+    budgets : ndarray of int64, shape (C, L, N_OF_BUDGET)
+        Settings of the budget of each layer, or of the chain at the innermost: its kind; a ratio
+        (whole part, numerator and denominator of the rest); the window, rounds (0: for ever); most
+        tokens, a quota, or the least limit; what is gained; what a retry costs; a reserve; whether
+        a retry counts when it is decided; 100 times the throttle's k (0: none).
+    breakers : ndarray of int64, shape (C, N_OF_BREAKER)
+        Settings of the breaker: share of failures (as a ratio above), calls in the window, least
+        calls that decide, rounds before it tries again, calls with which it does.
     polly : ndarray of int64, shape (F, POLLY_STEPS + 1)
         Curves of the jitter POLLY, by the step of u, in 2**-32 rounds.
     limits : ndarray of int32, shape (budgets, n_requests + 1)
@@ -199,7 +248,8 @@ class CellTables(NamedTuple):
     tries: NDArray[np.int64]
     strides: NDArray[np.int64]
     deadlines: NDArray[np.int64]
-    ratios: NDArray[np.int64]
+    budgets: NDArray[np.int64]
+    breakers: NDArray[np.int64]
     polly: NDArray[np.int64]
     limits: NDArray[np.int32]
     n_requests: int
@@ -248,7 +298,8 @@ def smallest_tables(number: type, shape: Collection[Alike]) -> CellTables:
         tries=np.ones((n, 1), np.int64),
         strides=np.ones((n, 1), np.int64),
         deadlines=np.full((n, 1), NEVER),
-        ratios=np.zeros((n, 1, 3), np.int64),
+        budgets=np.zeros((n, 1, N_OF_BUDGET), np.int64),
+        breakers=np.zeros((n, N_OF_BREAKER), np.int64),
         polly=np.empty((0, POLLY_STEPS + 1), np.int64),
         limits=np.zeros((1, 1), np.int32),
         n_requests=0,

@@ -11,16 +11,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from mc.kernel.budgets import allows, begins, has_budget, start_budgets
+from mc.kernel.breakers import permits, records, start_breakers
+from mc.kernel.budgets import (
+    FAILED,
+    GIVEN_UP,
+    OK,
+    announce,
+    begins,
+    client_of,
+    draw_clients,
+    ends,
+    may_retry,
+    rejects,
+    sees,
+    start_budgets,
+)
 from mc.kernel.cache import compiled
-from mc.kernel.chain import count_layers, digit_of, out_of_time, retry_of, start_clocks
+from mc.kernel.chain import digit_of, maker_of, out_of_time, retry_of, start_clocks
 from mc.kernel.generators import arrivals, fails, start_cell, start_replication, wait
 from mc.kernel.layout import (
+    ATTEMPT_MASK,
+    B_K,
+    C_BREAKER,
+    C_BUDGETS,
+    C_DEADLINES,
     C_LAYERS,
+    C_LIMIT_MASK,
     C_PROFILE,
+    C_SEES,
     C_THRESHOLD,
     CALLS,
     CALLS_OF_LAYER,
+    CHAIN_BUDGET,
     DENIED,
     DONE,
     DRAIN,
@@ -29,16 +51,20 @@ from mc.kernel.layout import (
     GROW,
     IN_FLIGHT,
     LATE,
+    NO_BREAKER,
+    NO_DEADLINE,
     P_WINDOW_END,
     P_WINDOW_START,
     PEAK,
     PRIMARY,
+    REJECTED,
     REQUEST_COUNT,
     REQUEST_SHIFT,
     REQUESTS,
     RETRIES,
     ROUND_DROPPED,
     ROUND_FAILED,
+    ROUND_PENDING,
     ROUND_PRIMARY,
     ROUND_RETRIES,
     ROUND_SHIFT,
@@ -51,33 +77,79 @@ from mc.kernel.layout import (
     WINDOW_REQUESTS,
 )
 
+PASSED = -1
 NO_RETRY = -1
 
 
 @compiled()
-def decide(draws, waits, deadlines, budgets, tables, c, t, entry, row):
-    """Let the layers decide after a call of round t failed, the innermost first.
+def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row):
+    """Send a call down the chain: the layer where it is rejected, or PASSED.
+
+    It counts for every layer that makes it, unless it is rejected there; the calls of the innermost
+    are counted as calls.
+    """
+    start_clocks(deadlines, tables, c, t, entry)
+    outermost = maker_of(tables, c, entry)
+    innermost = tables.scalars[c, C_LAYERS] - 1
+    for i in range(outermost, innermost + 1):
+        is_rejected = False
+        if sees(budgets, tables, c, i):
+            is_rejected = rejects(budgets, draws, tables, c, i, client, t, entry)
+            # of the layers that make a retry the outermost alone retries; the others have received
+            # something new; a chain's budget sees retries of the request
+            again = i == outermost or i == tables.scalars[c, C_SEES]
+            begins(budgets, tables, c, i, client, t, again and entry & ATTEMPT_MASK > 0)
+        if i == innermost and not is_rejected:
+            is_rejected = not permits(breakers, tables, c, client, t)
+        if is_rejected:
+            row[REJECTED] += 1
+            return i
+        if i < innermost:
+            row[CALLS_OF_LAYER + i] += 1
+    return PASSED
+
+
+@compiled()
+def succeeded(budgets, tables, c, client, t, entry, row):
+    """End a request whose call of round t succeeded."""
+    for i in range(tables.scalars[c, C_LAYERS]):
+        if sees(budgets, tables, c, i):
+            ends(budgets, tables, c, i, client, t, entry, OK)
+    waited = t - (entry >> ROUND_SHIFT)
+    row[SUCCESSFUL] += 1
+    row[WAIT_TOTAL] += waited
+    row[WAIT_MAX] = max(row[WAIT_MAX], waited)
+    row[LATE] += waited > tables.scalars[c, C_THRESHOLD]
+
+
+@compiled()
+def decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row):
+    """Let layer i decide after its call failed in round t, and then those outside.
 
     Returns
     -------
     retry, due : int
         The call that one of them makes, and its round; NO_RETRY where all have given up.
     """
-    i = tables.scalars[c, C_LAYERS] - 1
     while i >= 0:
+        if sees(budgets, tables, c, i):
+            ends(budgets, tables, c, i, client, t, entry, FAILED)
         if digit_of(tables, c, i, entry) + 1 < tables.tries[c, i]:
             retry = retry_of(tables, c, i, entry)
             if deadlines is None:
-                if allows(budgets, tables, c, i, row):
+                if may_retry(budgets, tables, c, i, client, t, row):
                     return retry, t + wait(draws, waits, tables, c, i, retry)
             else:
                 due = t + wait(draws, waits, tables, c, i, retry)
                 over = out_of_time(deadlines, tables, c, i, retry, due)
                 if over >= 0:
                     row[EXPIRED] += 1
+                    for inner in range(over, i):
+                        if sees(budgets, tables, c, inner):
+                            ends(budgets, tables, c, inner, client, t, entry, GIVEN_UP)
                     i = over - 1  # its caller sees the failure, those between decide nothing
                     continue
-                if allows(budgets, tables, c, i, row):
+                if may_retry(budgets, tables, c, i, client, t, row):
                     return retry, due
             row[DENIED] += 1
         i -= 1
@@ -97,59 +169,65 @@ def schedule(wheel, due, entry):
 
 
 @compiled()
-def replicate(draws, waits, deadlines, budgets, tables, c, wheel, row, record):
+def called(wheel, slot, n_due, t, first, i):
+    """The i-th call of a round: retries that are due, then the first calls of new requests."""
+    if i < n_due:
+        return wheel.entries[(slot << wheel.room_bits) + i]
+    return (t << ROUND_SHIFT) | ((first + i - n_due) << REQUEST_SHIFT)
+
+
+@compiled()
+def replicate(draws, waits, deadlines, budgets, breakers, clients, tables, c, wheel, row, record):
     """Simulate one replication of one cell; give the status."""
     p = tables.scalars[c, C_PROFILE]
     window_start = tables.profiles[p, P_WINDOW_START]
     window_end = tables.profiles[p, P_WINDOW_END]
     has_after = window_start < window_end < tables.n_rounds
-    row[: CALLS_OF_LAYER + tables.scalars[c, C_LAYERS] - 1] = 0
+    innermost = tables.scalars[c, C_LAYERS] - 1
+    row[: CALLS_OF_LAYER + innermost] = 0
     row[DRAIN] = UNDEFINED
     start_cell(draws)
-    start_budgets(budgets)
+    start_budgets(budgets, tables, c)
+    start_breakers(breakers, tables, c)
     pending = 0  # requests that wait for a retry, which may be due after the end
     for t in range(tables.n_rounds):
         if t >= window_end and pending == 0 and row[DRAIN] == UNDEFINED:
             row[DRAIN] = t - window_end
 
         n_new = arrivals(draws, tables, t)
-        if row[PRIMARY] + n_new > tables.n_requests:
+        first = row[REQUEST_COUNT]
+        if first + n_new > tables.n_requests:
             return REQUESTS
+        row[REQUEST_COUNT] += n_new
+        draw_clients(clients, draws, tables, c, t, first, n_new)
         slot = t & (wheel.n_waiting.size - 1)
         n_due = np.int64(wheel.n_waiting[slot])
         wheel.n_waiting[slot] = 0
         pending -= n_due
-        n_calls = n_due + n_new
-        row[PEAK] = max(row[PEAK], n_calls)
-        if window_start <= t < window_end:
-            row[WINDOW_CALLS] += n_calls
-            row[WINDOW_REQUESTS] += n_new
-        if t >= window_end:
-            row[SECOND_PEAK] = max(row[SECOND_PEAK], n_calls)
+        for i in range(n_due + n_new):
+            announce(budgets, clients, tables, c, t, called(wheel, slot, n_due, t, first, i))
 
-        n_failed = 0
-        dropped_before = row[DROPPED]
-        for i in range(n_calls):
-            if i < n_due:
-                entry = wheel.entries[(slot << wheel.room_bits) + i]
-                row[RETRIES] += 1
-            else:
-                entry = (t << ROUND_SHIFT) | (row[PRIMARY] << REQUEST_SHIFT)
-                row[PRIMARY] += 1
-            count_layers(tables, c, entry, row)
-            start_clocks(deadlines, tables, c, t, entry)
-            begins(budgets, tables, c, entry)
-
-            if i < tables.capacities[p, t] and not fails(draws, tables, p, t, entry):
-                waited = t - (entry >> ROUND_SHIFT)
-                row[SUCCESSFUL] += 1
-                row[WAIT_TOTAL] += waited
-                row[WAIT_MAX] = max(row[WAIT_MAX], waited)
-                row[LATE] += waited > tables.scalars[c, C_THRESHOLD]
-                continue
-
-            n_failed += 1
-            retry, due = decide(draws, waits, deadlines, budgets, tables, c, t, entry, row)
+        primary, retries, n_failed, dropped = row[PRIMARY], row[RETRIES], 0, row[DROPPED]
+        n_calls = 0  # that have reached the dependency
+        for i in range(n_due + n_new):
+            entry = called(wheel, slot, n_due, t, first, i)
+            client = client_of(clients, tables, c, entry)
+            layer = passes(
+                draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
+            )  # fmt: skip
+            if layer == PASSED:
+                row[RETRIES if i < n_due else PRIMARY] += 1
+                n_calls += 1
+                failed = n_calls > tables.capacities[p, t] or fails(draws, tables, p, t, entry)
+                records(breakers, tables, c, client, t, failed)
+                if not failed:
+                    succeeded(budgets, tables, c, client, t, entry, row)
+                    continue
+                n_failed += 1
+                layer = innermost
+            retry, due = decide(
+                draws, waits, deadlines, budgets, tables, c, client, t, entry, layer, row
+            )
             if retry == NO_RETRY:
                 row[DROPPED] += 1
                 continue
@@ -157,13 +235,19 @@ def replicate(draws, waits, deadlines, budgets, tables, c, wheel, row, record):
             if due < tables.n_rounds and not schedule(wheel, due, retry):
                 return GROW
 
+        row[PEAK] = max(row[PEAK], n_calls)
+        if window_start <= t < window_end:
+            row[WINDOW_CALLS] += n_calls
+            row[WINDOW_REQUESTS] += n_new
+        if t >= window_end:
+            row[SECOND_PEAK] = max(row[SECOND_PEAK], n_calls)
         if record is not None:
-            record[ROUND_PRIMARY, t] = n_new
-            record[ROUND_RETRIES, t] = n_due
+            record[ROUND_PRIMARY, t] = row[PRIMARY] - primary
+            record[ROUND_RETRIES, t] = row[RETRIES] - retries
             record[ROUND_FAILED, t] = n_failed
-            record[ROUND_DROPPED, t] = row[DROPPED] - dropped_before
+            record[ROUND_DROPPED, t] = row[DROPPED] - dropped
+            record[ROUND_PENDING, t] = pending
 
-    row[REQUEST_COUNT] = row[PRIMARY]
     row[CALLS] = row[PRIMARY] + row[RETRIES]
     row[IN_FLIGHT] = pending
     if pending == 0 and row[DRAIN] == UNDEFINED:
@@ -171,17 +255,30 @@ def replicate(draws, waits, deadlines, budgets, tables, c, wheel, row, record):
     if not has_after:
         row[SECOND_PEAK] = UNDEFINED
         row[DRAIN] = UNDEFINED
-    if deadlines is None:
-        row[EXPIRED] = UNDEFINED
-    if not has_budget(budgets, tables, c):
-        row[DENIED] = UNDEFINED
+    leave_out(tables, c, row)
     return DONE
+
+
+@compiled()
+def leave_out(tables, c, row):
+    """Leave out of a row what there is not in its cell."""
+    if tables.scalars[c, C_DEADLINES] == NO_DEADLINE:
+        row[EXPIRED] = UNDEFINED
+    budgets = tables.scalars[c, C_BUDGETS]
+    if budgets == CHAIN_BUDGET and tables.scalars[c, C_LIMIT_MASK] == 0:
+        row[DENIED] = UNDEFINED
+    can_reject = tables.scalars[c, C_BREAKER] != NO_BREAKER
+    for i in range(tables.scalars[c, C_LAYERS]):
+        can_reject |= tables.budgets[c, i, B_K] > 0
+    if not can_reject:
+        row[REJECTED] = UNDEFINED
 
 
 @compiled(entry=True)
 def simulate_rounds(
-    draws, waits, deadlines, budgets, tables, cells, indices, wheel, counters, start, record
-):
+    draws, waits, deadlines, budgets, breakers, clients, tables, cells, indices, wheel, counters,
+    start, record,
+):  # fmt: skip
     """Fill the rows of some cells, replication by replication.
 
     Parameters
@@ -192,8 +289,12 @@ def simulate_rounds(
         What the layers remember of their waits; None where a table says how long they are.
     deadlines : Deadlines or None
         When the calls of the layers began; None where there is no deadline.
-    budgets : LayerBudgets or None
-        The budgets of the layers; None where the chain has one, or none.
+    budgets : one of the classes of `budgets`, or None
+        What budgets remember; None where a table says it, or there is none.
+    breakers : CountWindow, InARow or None
+        What breakers remember; None where there is none.
+    clients : Clients or None
+        Whose the requests are; None without budgets (but that of a table) and breakers.
     tables : CellTables
         C cells.
     cells : ndarray of int64, shape (K,)
@@ -219,8 +320,9 @@ def simulate_rounds(
         for c in cells:
             rounds = None if record is None else record[r, c]
             status = replicate(
-                draws, waits, deadlines, budgets, tables, c, wheel, counters[r, c], rounds
-            )
+                draws, waits, deadlines, budgets, breakers, clients, tables, c, wheel,
+                counters[r, c], rounds,
+            )  # fmt: skip
             if status != DONE:
                 return status, r
     return DONE, indices.size

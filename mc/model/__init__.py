@@ -38,6 +38,7 @@ from mc.model.metrics import (
     calls_per_request,
     counters_of,
     metrics_of,
+    rejects,
 )
 from mc.model.parameters import Kind, Parameter
 from mc.model.waits import Schedule, schedule
@@ -72,6 +73,7 @@ __all__ = [
     "lesson_conflicts",
     "metrics_of",
     "parse_parameter",
+    "rejects",
     "schedule",
     "schema_of",
     "table_bytes",

@@ -16,8 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, get_args
 
-from mc.model import units, waits
+from mc.model import breakers, budgets, units, waits
+from mc.model.breakers import Breaker, Resilience4j
+from mc.model.budgets import Budget, Ratio, Sre
 from mc.model.parameters import (
+    INT32_MAX,
+    EntryError,
     Parameter,
     amount,
     declare,
@@ -28,6 +32,7 @@ from mc.model.parameters import (
     real,
     whole,
 )
+from mc.model.settings import Settings
 from mc.model.waits import Backoff, Jitter, Layer
 
 Generator = Literal["philox", "lesson"]
@@ -47,8 +52,12 @@ MAX_LAYERS: Final = 8
 MAX_RATE: Final = 700.0
 """Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""
 
+MAX_CLIENTS: Final = 10_000
+"""Most clients: what each remembers is made anew for every row."""
 
-INT32_MAX: Final = 2**31 - 1
+MAX_REMEMBERED: Final = 4_000_000
+"""Most rounds, or outcomes, that all clients of a cell remember together: of each 8 bytes, 4 times
+for a budget."""
 
 _COUNT: Final = whole(0, INT32_MAX)
 _CALLS: Final = amount(0, INT32_MAX)
@@ -140,13 +149,13 @@ class Cell:
         "how long a request may be retried, or none; a list: how long each layer may retry a call "
         "that it received",
     )
-    # retries <= budget * primary, both counted when they run, from round 0; primary are the first
-    # calls of requests, or the calls that a layer receives
-    budget: float | tuple[float | None, ...] | None = declare(
-        per_layer(or_none(real(0, 1e6))),
+    # a number: retries <= budget * primary, both counted when they run, from round 0; primary are
+    # the first calls of requests, or the calls that a layer receives
+    budget: float | Budget | tuple[float | Budget | None, ...] | None = declare(
+        per_layer(or_none(budgets.kind())),
         None,
         "retries/primary",
-        "retries allowed per primary call, or none",
+        "retries allowed per primary call, a library's budget as a table, or none",
     )
     budget_scope: Literal["chain", "layer"] = declare(
         one_of("chain", "layer"),
@@ -154,6 +163,18 @@ class Cell:
         "",
         "chain: one budget before the dependency; layer: each layer its own, for the calls that it "
         "receives",
+    )
+    breaker: Breaker | None = declare(
+        or_none(breakers.kind()),
+        None,
+        "",
+        "what rejects calls before the dependency when too many fail, or none",
+    )
+    clients: int = declare(
+        whole(1, MAX_CLIENTS),
+        1,
+        "clients",
+        "to which requests belong at random, each with budgets and a breaker of its own",
     )
     threshold: int = declare(_COUNT, 20, "rounds", "a success that waited longer counts as late")
 
@@ -173,8 +194,9 @@ class Cell:
 
     def _as_number(self, name: str, value: object) -> object:
         """Replace texts with units, for which the length of a round must be known."""
-        has_text = isinstance(value, str) or (
-            isinstance(value, list | tuple) and any(isinstance(entry, str) for entry in value)
+        readable = (str, Mapping, Settings)
+        has_text = isinstance(value, readable) or (
+            isinstance(value, list | tuple) and any(isinstance(entry, readable) for entry in value)
         )
         per_second = self.rounds_per_second
         if not has_text or not PARAMETERS["rounds_per_second"].kind.accepts(per_second):
@@ -242,7 +264,7 @@ class Cell:
         chosen.pop("chain", None)
         if self.chain == "nested" and len(self.tries) > 1:
             chosen["chain"] = self.chain
-        text = json.dumps(chosen, sort_keys=True)
+        text = json.dumps(chosen, sort_keys=True, default=lambda settings: settings.table)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -297,9 +319,28 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         unit, such as ``0,5 s``.
     """
     parameter = PARAMETERS[name]
-    dimension = parameter.dimension
     if isinstance(value, list | tuple):
         return [as_number(name, entry, per_second) for entry in value]
+    if isinstance(value, Settings):
+        value = {"kind": value.kind, **value.entries}
+    if isinstance(value, Mapping):
+        settings = parameter.kind.tables.get(str(value.get("kind")))
+        if settings is None:
+            return value
+        declared = settings.declared()
+        given = {entry: x.default for entry, x in declared.items() if x.default is not ...}
+        return {
+            entry: _in_own_unit(f"{name}.{entry}", declared[entry], x, per_second)
+            if entry in declared
+            else x
+            for entry, x in (given | dict(value)).items()
+        }
+    return _in_own_unit(name, parameter, value, per_second)
+
+
+def _in_own_unit(name: str, parameter: Parameter, value: object, per_second: float) -> Any:
+    """Replace a text with a unit by a number in the parameter's own."""
+    dimension = parameter.dimension
     if not isinstance(value, str) or dimension is None or value == "none":
         advice = units.advice(value, None) if isinstance(value, str) else ""
         if advice and parameter.kind.number is not None:
@@ -310,7 +351,8 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         return value
     if quantity is None:
         advice = units.advice(value, dimension)
-        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")
+        cure = f"; {advice}" if advice else ""
+        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}{cure}")
     if dimension == "time":
         number = units.in_rounds(quantity.value, per_second)
     else:
@@ -325,14 +367,26 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         raise ValueError(
             f"{name} must be a whole number of rounds of {length}, got {value!r}; {near} would be"
         )
-    raise ValueError(
-        f"{name} must be {parameter.kind.rule} ({parameter.unit}), got {value!r}, {number:.6g}"
+    raise ValueError(f"{name} must be {_range_text(parameter, per_second)}, got {value!r}")
+
+
+def _range_text(parameter: Parameter, per_second: float) -> str:
+    """Which numbers a parameter may be, in the user's unit."""
+    number = parameter.kind.number or parameter.kind
+    words = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<="}
+    return " and ".join(
+        f"{word} "
+        + units.text_of(parameter.dimension, number.schema[key], per_second, parameter.unit)
+        for key, word in words.items()
+        if key in number.schema
     )
 
 
 def _parse(name: str, value: object) -> Any:
     try:
         return PARAMETERS[name].kind.parse(value)
+    except EntryError as fault:
+        raise ValueError(f"{name}{fault}") from None
     except ValueError as error:
         raise ValueError(f"{name} {error}") from None
 
@@ -367,11 +421,15 @@ def _each(value: Any, n: int) -> tuple[Any, ...]:
 
 def conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Say which parameters cannot stand together, though each (in canonical form) is in range."""
-    return _size_conflicts(
-        parameters["rounds"],
-        parameters["arrivals_per_second"] / parameters["rounds_per_second"],
-        math.prod(parameters["tries"]),
-    ) + _chain_conflicts(*(parameters[name] for name in _OF_THE_CHAIN))
+    return (
+        _size_conflicts(
+            parameters["rounds"],
+            parameters["arrivals_per_second"] / parameters["rounds_per_second"],
+            math.prod(parameters["tries"]),
+        )
+        + _chain_conflicts(*(parameters[name] for name in _OF_THE_CHAIN))
+        + _guard_conflicts(*(parameters[name] for name in _OF_GUARDS))
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -405,13 +463,20 @@ def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
         yield rule.format("failure_rate", zero, parameters["failure_rate"])
     if parameters["chain"] == "nested" and len(parameters["tries"]) > 1:
         yield rule.format("chain", "flattened", "nested")
-    for name in ("backoff_factor", "jitter", "first_wait", "deadline", "budget_scope"):
+    if isinstance(parameters["budget"], Settings):
+        yield rule.format("budget", "none or a number", parameters["budget"])
+    for name in _NOT_OF_THE_LESSON:
         default = PARAMETERS[name].default
         if parameters[name] != default:
             shown = "none" if default is None else default
             yield rule.format(name, shown, parameters[name])
 
 
+_NOT_OF_THE_LESSON: Final = (
+    *("backoff_factor", "jitter", "first_wait", "deadline", "budget_scope"),
+    *("breaker", "clients"),
+)
+_OF_GUARDS: Final = ("budget", "breaker", "clients", "rounds", "rounds_per_second")
 _PER_LAYER: Final = ("backoff_base", "backoff_factor", "backoff_cap", "deadline", "budget")
 _OF_THE_CHAIN: Final = ("tries", "chain", *_PER_LAYER, "jitter", "budget_scope")
 
@@ -441,6 +506,31 @@ def _chain_conflicts(*values: Any) -> tuple[str, ...]:
         elif name == "budget" and given["budget_scope"] == "chain":
             faults.append('budget must be one value with budget_scope = "chain", got a list')
     return tuple(faults) or tuple(_jitter_conflicts(given))
+
+
+@functools.lru_cache(maxsize=4096)
+def _guard_conflicts(
+    budget: Any, breaker: Breaker | None, clients: int, rounds: int, rounds_per_second: float
+) -> tuple[str, ...]:
+    """What a library refuses, and what clients cannot all remember."""
+    listed = [entry for entry in _each(budget, 1) if isinstance(entry, Settings)]
+    faults = [
+        fault
+        for name, given in (("budget", listed), ("breaker", [breaker] if breaker else []))
+        for settings in given
+        for fault in settings.conflicts(name, rounds_per_second)
+    ]
+    windows = {
+        "budget.window": sum(
+            min(entry.window or 0, rounds) for entry in listed if isinstance(entry, Ratio | Sre)
+        )
+    }
+    if isinstance(breaker, Resilience4j):
+        windows["breaker.sliding_window_size"] = breaker.sliding_window_size
+    for name, n in windows.items():
+        if clients * n > MAX_REMEMBERED:
+            faults.append(f"clients * {name} must be <= {MAX_REMEMBERED}, got {clients} * {n}")
+    return tuple(faults)
 
 
 def _jitter_conflicts(given: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from mc.model import units
 from mc.model.cell import PARAMETERS, as_number
 from mc.model.metrics import METRICS
+from mc.model.settings import Settings
 
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
@@ -107,6 +108,8 @@ def value_text(value: object) -> str:
     """Write a parameter's value as an experiment file has it, a float with six digits."""
     if value is None:
         return "none"
+    if isinstance(value, Settings):
+        return str(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_text, value))}]"
     text = json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)

@@ -11,7 +11,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from mc.model import waits
-from mc.model.cell import INT32_MAX, MAX_CALLS, Cell, Generator
+from mc.model.cell import Cell, Generator
+from mc.model.guard_tables import (
+    breaker_kind,
+    breaker_row,
+    budget_kind,
+    budget_rows,
+    outermost_seen,
+)
+from mc.model.parameters import INT32_MAX
 from mc.model.waits import TICKS, Layer
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second, which `--help` does not have
@@ -79,6 +87,8 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
                 chain_rows.setdefault(_tries_of(cell), len(chain_rows)),
                 0 if cell.first_wait is None else max(1, math.ceil(cell.first_wait)),
                 *chain_kind(cell),
+                outermost_seen(cell),
+                cell.clients,
             )
             for cell in cells
         ],
@@ -179,20 +189,22 @@ def chain_kind(cell: Cell) -> ChainKind:
         # after a refusal each layer has a wait of its own, which may be too long
         alone = len(layers) == 1 or not has_budget
         deadlines = kernel.REQUEST_DEADLINE if alone else kernel.LAYER_DEADLINES
-    is_layers = has_budget and cell.budget_scope == "layer" and len(layers) > 1
     return kernel.ChainKind(
         layers=len(layers),
         jitter=jitters.get(cell.jitter, kernel.BY_TABLE),
         deadlines=deadlines,
-        budgets=kernel.LAYER_BUDGETS if is_layers else kernel.CHAIN_BUDGET,
+        budgets=budget_kind(cell),
+        breaker=breaker_kind(cell),
     )
 
 
 def _chain_budget(cell: Cell) -> float | None:
-    """The budget before the dependency; with one layer its own budget is the same."""
-    if cell.budget_scope == "chain" or len(cell.layers) == 1:
-        return cell.layers[0].budget
-    return None
+    """The budget that is a table by the number of primary calls; None if there is none."""
+    from mc import kernel
+
+    budget = cell.layers[0].budget
+    is_table = budget_kind(cell) == kernel.CHAIN_BUDGET
+    return budget if is_table and isinstance(budget, float) else None
 
 
 def _tries_of(cell: Cell) -> tuple[int, ...]:
@@ -276,42 +288,24 @@ def _makers(tries: tuple[int, ...], n: int) -> NDArray[np.int64]:
 
 
 def _by_layer(cells: Sequence[Cell], n_layers: int) -> dict[str, NDArray[np.int64]]:
-    """The tables `tries`, `strides`, `deadlines` and `ratios`."""
+    """The tables `tries`, `strides`, `deadlines`, `budgets` and `breakers`."""
     import numpy as np
 
-    from mc.kernel import NEVER
+    from mc.kernel.layout import N_OF_BUDGET, NEVER
 
     shape = len(cells), n_layers
     made = {name: np.ones(shape, np.int64) for name in ("tries", "strides")}
     made["deadlines"] = np.full(shape, NEVER)
-    made["ratios"] = np.zeros((*shape, 3), np.int64)
+    made["budgets"] = np.zeros((*shape, N_OF_BUDGET), np.int64)
+    made["breakers"] = np.array([breaker_row(cell.breaker) for cell in cells])
     for c, cell in enumerate(cells):
         for i, layer in enumerate(cell.layers):
             made["tries"][c, i] = layer.tries
             made["strides"][c, i] = math.prod(_tries_of(cell)[i + 1 :])
             if layer.deadline is not None:
                 made["deadlines"][c, i] = layer.deadline
-            made["ratios"][c, i] = _ratio(layer.budget)
+        made["budgets"][c, : len(cell.layers)] = budget_rows(cell)
     return made
-
-
-def _ratio(budget: float | None) -> tuple[int, int, int]:
-    """Whole part, numerator and denominator of a budget; without one, more than all calls."""
-    if budget is None:
-        return INT32_MAX, 0, 1
-    ratio = Fraction(repr(budget))
-    if ratio.denominator > MAX_CALLS:
-        # p primary calls allow floor(p * ratio), which the largest fraction up to it gives, too, if
-        # its denominator may be any p. The nearest one is either that or the next above it.
-        near = ratio.limit_denominator(MAX_CALLS)
-        if near > ratio:
-            a, b = near.numerator, near.denominator
-            inverse = pow(a, -1, b)
-            below = inverse + (MAX_CALLS - inverse) // b * b
-            near = Fraction((a * below - 1) // b, below)
-        ratio = near
-    whole, rest = divmod(ratio.numerator, ratio.denominator)
-    return whole, rest, ratio.denominator
 
 
 # --- the rest -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from mc.model import units
+from mc.model.budgets import Sre
 from mc.model.cell import MAX_LAYERS, Cell
 from mc.model.parameters import DIMENSIONS
 from mc.model.units import Dimension
@@ -122,6 +123,13 @@ def _has_budget(cell: Cell) -> bool:
     return any(layer.budget is not None for layer in cell.layers)
 
 
+def rejects(cell: Cell) -> bool:
+    """Whether something can reject calls."""
+    return cell.breaker is not None or any(
+        isinstance(layer.budget, Sre) and layer.budget.k is not None for layer in cell.layers
+    )
+
+
 def _calls_of(layer: int) -> Metric:
     """The calls of one of the layers, counted from 1, that has another inside."""
     inside = "the outermost layer" if layer == 1 else f"layer {layer}, counted from outside,"
@@ -193,6 +201,13 @@ _COUNTERS: Final = (  # in the kernel's order
         nullable=True,
         without_retries=0,
         exists=_has_budget,
+    ),
+    Metric(
+        "rejected",
+        "calls",
+        "calls rejected before the dependency, by a breaker or a throttle; NULL without one",
+        nullable=True,
+        exists=rejects,
     ),
     *(_calls_of(layer) for layer in range(1, MAX_LAYERS)),
 )

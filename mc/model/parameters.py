@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mc.model.columns import ColumnType
 from mc.model.units import Dimension
+
+INT32_MAX: Final = 2**31 - 1
 
 DIMENSIONS: Final[dict[str, Dimension]] = {
     "rounds": "time",
@@ -21,9 +24,14 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "requests/s": "rate",
     "probability": "share",
     "retries/primary": "share",
+    "retries/s": "rate",
     "share": "share",
 }
 """What a text with a unit measures, by the unit of the numbers."""
+
+
+class EntryError(ValueError):
+    """A fault within a value that is a table; the message begins with a dot or a colon."""
 
 
 def _unchanged(value: Any) -> Any:
@@ -51,6 +59,8 @@ class Kind:
         The numbers among the values: what a range between two of them goes through.
     to_column, from_column : callable
         Write a canonical value as columns have it (NULL is None), and read it again.
+    tables : mapping
+        The classes of values that are tables, by their ``kind``.
     """
 
     rule: str
@@ -60,6 +70,7 @@ class Kind:
     number: Kind | None = None
     to_column: Callable[[Any], Any] = _unchanged
     from_column: Callable[[Any], Any] = _unchanged
+    tables: Mapping[str, Any] = field(default_factory=dict)
 
     def accepts(self, value: object) -> bool:
         """Whether `parse` takes a value."""
@@ -185,10 +196,25 @@ def or_none(kind: Kind) -> Kind:
             return None
         try:
             return kind.parse(value)
+        except EntryError:
+            raise
         except ValueError:
             raise _refusal(rule, value) from None
 
-    return replace(kind, rule=rule, parse=parse, schema={"anyOf": [{"const": "none"}, kind.schema]})
+    def to_column(value: Any) -> Any:
+        return None if value is None else kind.to_column(value)
+
+    def from_column(value: Any) -> Any:
+        return value if value in (None, "none") else kind.from_column(value)
+
+    return replace(
+        kind,
+        rule=rule,
+        parse=parse,
+        schema={"anyOf": [{"const": "none"}, kind.schema]},
+        to_column=to_column,
+        from_column=from_column,
+    )
 
 
 def layers(low: int, high: int) -> Kind:
@@ -230,6 +256,8 @@ def per_layer(kind: Kind) -> Kind:
             return kind.parse(value)
         try:
             entries = tuple(kind.parse(entry) for entry in value)
+        except EntryError:
+            raise
         except ValueError:
             entries = ()
         if not entries:
@@ -239,15 +267,16 @@ def per_layer(kind: Kind) -> Kind:
     def to_column(value: Any) -> Any:
         if not isinstance(value, tuple):
             return kind.to_column(value)
-        return f"[{', '.join('none' if entry is None else repr(entry) for entry in value)}]"
+        written = (kind.to_column(entry) for entry in value)
+        return f"[{', '.join('none' if entry is None else str(entry) for entry in written)}]"
 
     def from_column(value: Any) -> Any:
         if not isinstance(value, str):
             return kind.from_column(value)
         if not value.startswith("["):  # of another cell than the one that makes the column text
-            return kind.parse(float(value))
-        entries = value[1:-1].split(", ")
-        return parse([entry if entry == "none" else float(entry) for entry in entries])
+            return parse(kind.from_column(_number_or_text(value)))
+        entries = (entry.strip() for entry in _ENTRY.findall(value[1:-1]))
+        return parse([kind.from_column(_number_or_text(entry)) for entry in entries])
 
     a_list = {"type": "array", "minItems": 1, "items": kind.schema}
     return replace(
@@ -258,6 +287,17 @@ def per_layer(kind: Kind) -> Kind:
         to_column=to_column,
         from_column=from_column,
     )
+
+
+_ENTRY: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
+"""An entry of a list in a column; within a table there are commas, too."""
+
+
+def _number_or_text(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _refusal(rule: str, value: object) -> ValueError:

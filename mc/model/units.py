@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, runtime_checkable
 
 Dimension = Literal["time", "rate", "share"]
 
@@ -95,7 +95,7 @@ def parse(text: str, dimension: Dimension) -> Quantity | None:
 
 def begins_with_a_number(text: str) -> bool:
     """Whether a text is a number with something behind it, so that a unit was probably meant."""
-    return re.fullmatch(r"[0-9.]+[^0-9.].*", text.strip()) is not None
+    return re.fullmatch(r"-?[0-9.]+[^0-9.].*", text.strip()) is not None
 
 
 def advice(text: str, dimension: Dimension | None) -> str:
@@ -122,10 +122,24 @@ def advice(text: str, dimension: Dimension | None) -> str:
             return f"write {point} with a decimal point{both}"
         return f"write {text.replace(',', '')} without commas" if thousands else ""
     percent = re.fullmatch(rf"({_NUMBER})%", text)
-    if percent is not None:
-        share = f'"{percent[1]} %" or {float(percent[1]) / 100:g}'
-        return f"write {share}" if dimension == "share" else ""
+    if percent is not None and dimension == "share":
+        return f'write "{percent[1]} %" or {float(percent[1]) / 100:g}'
     return f"write a number, or a text such as {FORMS[dimension]}" if dimension else ""
+
+
+def unquoted(line: str) -> str:
+    """Say how a line of TOML should give its value, if that has a unit and no quotation marks.
+
+    Empty for any other line.
+    """
+    found = re.fullmatch(r"\s*[\w.\"]+\s*=\s*(-?[0-9.][^\"'#\[\]{}]*?)\s*(#.*)?", line)
+    if found is None:
+        return ""
+    text = found[1]
+    for dimension in FORMS:
+        if parse(text, dimension) is not None:
+            return f'write "{text}" in quotation marks'
+    return advice(text, "share")
 
 
 def in_rounds(seconds: float, rounds_per_second: float) -> float:
@@ -141,11 +155,11 @@ def whole_if_nearly(number: float) -> float:
 
 def neighbours(rounds: float, rounds_per_second: float) -> str:
     """Name the two whole numbers of rounds next to a time, in the user's unit."""
-    low, high = math.floor(rounds), math.floor(rounds) + 1
-    return (
-        f"{format_time(low / rounds_per_second)} ({low} rounds) or "
-        f"{format_time(high / rounds_per_second)} ({high} rounds)"
+    low, high = (
+        f"{format_time(n / rounds_per_second)} ({n} round{'' if n == 1 else 's'})"
+        for n in (math.floor(rounds), math.floor(rounds) + 1)
     )
+    return f"{low} or {high}"
 
 
 def format_time(seconds: float) -> str:
@@ -182,6 +196,15 @@ def for_reader(unit: str, per_second: float | None) -> tuple[str, float]:
     return unit, 1.0
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A value of several numbers, which writes itself."""
+
+    def in_words(self, per_second: float) -> str:
+        """Write it for a reader; a second has so many rounds."""
+        ...
+
+
 def text_of(dimension: Dimension | None, value: object, per_second: float, unit: str = "") -> str:
     """Write a parameter's value for a reader.
 
@@ -206,6 +229,8 @@ def text_of(dimension: Dimension | None, value: object, per_second: float, unit:
         return "none"
     if isinstance(value, str):
         return value
+    if isinstance(value, Readable):
+        return value.in_words(per_second)
     assert isinstance(value, int | float)
     if dimension is None:
         return f"{value:.6g}"

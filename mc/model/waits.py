@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from mc.model.budgets import Budget
     from mc.model.cell import Cell
 
 TICKS: Final = 2**32
@@ -48,7 +49,7 @@ class Layer(NamedTuple):
     tries: int
     backoff: Backoff
     deadline: int | None
-    budget: float | None
+    budget: float | Budget | None
 
 
 class Wait(NamedTuple):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
     from mc.experiment import Point
     from mc.store import Results
 
-__all__ = ["PAGE", "draw_trace", "is_current", "is_stale", "report"]
+__all__ = ["draw_trace", "is_current", "is_stale", "report"]
 
-PAGE: Final = "report.html"
 _FIGURES: Final = "figures"
 
 
@@ -79,34 +77,30 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     if png:
         files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
     # the page comes last: it links to the others
-    files[PAGE] = page(view, drawn, _mark(results), png=png).encode()
+    text = page(view, drawn, _mark(results), png=png)
+    files[store.PAGE] = store.sealed(text.rstrip("\n").encode(), files)
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
         is_ours = FILE_NAME.fullmatch(path.name) and not path.is_dir()
         if is_ours and f"{_FIGURES}/{path.name}" not in files:
             path.unlink()  # of an earlier one
-    return results.folder / PAGE
+    return results.folder / store.PAGE
 
 
 def is_current(results: Results) -> bool:
     """Whether there is a page of just these results, whole and with all to which it links."""
     try:
-        page = (results.folder / PAGE).read_bytes()
-        linked = set(re.findall(rf'href="({_FIGURES}/[^"]+)"', page.decode()))
-        return (
-            _mark(results).encode() in page
-            and page.rstrip().endswith(b"</html>")
-            and all((results.folder / name).exists() for name in linked)
-        )
-    except (OSError, UnicodeDecodeError):
+        is_of_these = _mark(results).encode() in (results.folder / store.PAGE).read_bytes()
+        return is_of_these and not store.page_faults(results.folder)
+    except OSError:
         return False
 
 
 def is_stale(results: Results) -> bool:
     """Whether there is a page, of other results: earlier ones."""
     try:
-        return _mark(results).encode() not in (results.folder / PAGE).read_bytes()
+        return _mark(results).encode() not in (results.folder / store.PAGE).read_bytes()
     except OSError:
         return False
 

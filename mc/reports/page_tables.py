@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from mc.experiment import CELL_COLUMNS, MAX
+from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
 from mc.reports.notation import NAMES, percent, value_text, with_error
 from mc.reports.scenario import Scenario
@@ -214,11 +214,10 @@ def _has_unit(view: View, name: str) -> bool:
 
 
 def _value_text(view: View, name: str, value: Any) -> str:
-    if view.per_second is None or not _has_unit(view, name):
-        return value_text(value)
     parameter = PARAMETERS[name]
-    typed = parameter.kind.from_column(value)
-    return units.text_of(parameter.dimension, typed, view.per_second, parameter.unit)
+    if view.per_second is None or not _has_unit(view, name):
+        return value_text(parameter.kind.to_column(value))
+    return units.text_of(parameter.dimension, value, view.per_second, parameter.unit)
 
 
 def parameters(view: View) -> Table:
@@ -228,8 +227,9 @@ def parameters(view: View) -> Table:
     in_file = {name for group in groups for name in group}
     in_file |= set(axis_names(view.results.manifest))
     lines = []
+    cells = cells_of(view.results.cells).values()  # the table may be older than a parameter
     for name, parameter in PARAMETERS.items():
-        values = view.results.cells[name].unique(maintain_order=True).to_list()
+        values = list(dict.fromkeys(getattr(cell, name) for cell in cells))
         texts = ", ".join(_value_text(view, name, value) for value in values[:_MOST_VALUES])
         more = f" and {len(values) - _MOST_VALUES:,} more" if len(values) > _MOST_VALUES else ""
         origin = "" if name in in_file else "default"

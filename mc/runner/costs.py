@@ -21,7 +21,6 @@ from mc import kernel, model
 from mc.model import Cell, Generator
 from mc.runner.simulation import Block, Task, rows_of, simulate_block
 from mc.statistics import stacks
-from mc.statistics.rows import metrics_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -211,7 +210,7 @@ def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
     """Standard deviation of each metric in each cell, in whole numbers."""
     spreads = []
     for stack in stacks(rows, storage.lines(rows["cell"].unique())):
-        numbers = [stack.numbers(metric) for metric in metrics_in(stack.rows)]
+        numbers = [stack.numbers(metric) for metric in stack.metrics]
         masked = [np.ma.masked_array(some.numbers, ~some.known) for some in numbers]
         spreads.append(np.stack([m.std(axis=1, ddof=1).filled(0.0) for m in masked], axis=1))
     return np.concatenate(spreads)

@@ -17,11 +17,21 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from mc import store
+from mc import kernel, store
+from mc.model import COUNTERS, METRICS
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
-from mc.runner.simulation import MIN_TASKS, SAVE_SECONDS, Task, rows_of, simulate_range
+from mc.runner.simulation import (
+    MIN_TASKS,
+    SAVE_SECONDS,
+    Block,
+    Task,
+    by_counter,
+    side_by_side,
+    simulate_range,
+)
 from mc.runner.storage import (
     Checked,
     Content,
@@ -30,7 +40,7 @@ from mc.runner.storage import (
     n_rows,
     task_of,
 )
-from mc.statistics import ClaimCounts, Histogram, stacks, tallies
+from mc.statistics import ClaimCounts, Histogram, Stack, tallies
 from mc.statistics.tallies import Tally, claim_of
 from mc.store import Shard, first_line
 from mc.store.threads import StopFlag, do_all
@@ -38,8 +48,12 @@ from mc.store.threads import StopFlag, do_all
 CELLS_PER_TASK: Final = 256
 """Cells that are counted together, unless a claim needs more of them."""
 
-ROWS_AT_ONCE: Final = 2**16
-"""Rows that a thread simulates before it counts them."""
+ROWS_AT_ONCE: Final = 2**19
+"""Rows that a thread simulates before it counts them: 70 MB. What it takes to count a cell, besides
+its rows, is then a small part."""
+
+ROWS_PER_PIECE: Final = 2**16
+"""Rows that a thread simulates before it puts their counters in order."""
 
 MAX_TASKS: Final = 128
 """Tasks of a large run: each makes a file with a line for every value that occurs."""
@@ -142,31 +156,54 @@ class Histograms(Storage):
         claims = {k: c for k, c in self.claims.items() if c.cells[0] in task.ids}
         needed = sorted(self.needed(task.ids))
         lines, blocks = self.lines(needed), self.blocks(needed)
-        simulated = tuple(number for block in blocks for number in block.ids)
         size = max(1, ROWS_AT_ONCE // lines.height)
         parts: list[Tally] = []
+        at, n = task.start, 1
+        while at < task.stop and n and (at == task.start or time.perf_counter() < deadline):
+            chunk = replace(task, start=at, stop=min(at + size, task.stop))
+            counters = self._simulated(chunk, blocks, stop, deadline, progress)
+            n = counters.shape[-1]
+            if n:
+                stack = _stack(lines, np.arange(at, at + n), self.counters, counters)
+                parts.append(tallies.count(stack, task.ids, claims))
+            # Two of about the same size are added, so that each value is sorted only a few times.
+            while len(parts) > 1 and parts[-1].n[0] * 2 > parts[-2].n[0]:
+                parts[-2:] = [tallies.added(parts[-2:])]
+            at += n
+        counted = [(replace(task, stop=at), tallies.added(parts))] if parts else []
+        return counted, [replace(task, start=at)] if at < task.stop else []
+
+    def _simulated(
+        self,
+        task: Task,
+        blocks: Sequence[Block],
+        stop: StopFlag,
+        deadline: float,
+        progress: Callable[[int], None],
+    ) -> NDArray[np.int64]:
+        """Simulate a task, or what can be done of it until it is stopped or the deadline.
+
+        Returns
+        -------
+        ndarray of int64, shape (counters, C, R)
+            Of the cells of all blocks, by number, those in `self.counters`.
+        """
+        simulated = [number for block in blocks for number in block.ids]
+        order, places = np.argsort(simulated), [COUNTERS.index(name) for name in self.counters]
+        size = max(1, ROWS_PER_PIECE // len(simulated))
+        counters = np.empty((len(places), len(simulated), task.stop - task.start), np.int64)
         at = task.start
-        while (
-            at < task.stop
-            and not stop.is_set()
-            and (at == task.start or time.perf_counter() < deadline)
-        ):
+        while at < task.stop and (at == task.start or time.perf_counter() < deadline):
             end = min(at + size, task.stop)
             indices = self.draws.indices(at, end)
             made = [simulate_range(block, indices, self.draws.seed, stop) for block in blocks]
             if any(len(some) < end - at for some in made):
                 break  # stopped
-            counters = np.concatenate(made, axis=1)
-            rows = rows_of(Task(simulated, at, end), counters, self.counters, self.draws)
-            (stack,) = stacks(rows, lines)
-            parts.append(tallies.count(stack, task.ids, claims))
-            # Two of about the same size are added, so that each value is sorted only a few times.
-            while len(parts) > 1 and parts[-1].n[0] * 2 > parts[-2].n[0]:
-                parts[-2:] = [tallies.added(parts[-2:])]
+            piece = by_counter(side_by_side(made), order)
+            counters[..., at - task.start : end - task.start] = piece[places]
             progress((end - at) * len(task.ids))
             at = end
-        counted = [(replace(task, stop=at), tallies.added(parts))] if parts else []
-        return counted, [replace(task, start=at)] if at < task.stop else []
+        return counters[..., : at - task.start]
 
     def estimate(self, missing: Ranges, shards: Sequence[Shard], sample: Sample) -> Estimate:
         """Estimate what the missing histograms cost."""
@@ -362,6 +399,22 @@ class Histograms(Storage):
             )
             return False
         return True
+
+
+def _stack(
+    lines: pl.DataFrame,
+    replications: NDArray[np.int64],
+    names: Sequence[str],
+    counters: NDArray[np.int64],
+) -> Stack:
+    """A stack of all cells of some lines, of their counters."""
+    shape = counters.shape[1:]
+    always = np.ones(shape, np.bool_)
+    columns = {
+        name: (values, values != kernel.UNDEFINED if METRICS[name].nullable else always)
+        for name, values in zip(names, counters, strict=True)
+    }
+    return Stack(lines, np.arange(shape[0]), np.broadcast_to(replications, shape), columns)
 
 
 def _read(shard: Shard) -> tuple[pl.DataFrame, dict[str, Any]]:

@@ -70,23 +70,28 @@ def take_stock(folder: Path, storage: Storage, n: int, known: Iterable[Shard] = 
         else:
             faults[path] = str(shard)
     identities = {number: cell.identity for number, cell in storage.parameters.items()}
-    reached = dict.fromkeys(identities, 0)
 
-    def fault_of(shard: Shard) -> str | None:
+    def is_of_another(shard: Shard) -> bool:
         named = [identities.get(number) for number in shard.cells]
-        if shard.draws != storage.draws_name or named != list(shard.identities):
-            return "belongs to another experiment"
-        if shard.stop > n:
-            return "belongs to another experiment"
-        if any(shard.start < reached[number] for number in shard.cells):
-            return "holds rows that another shard holds, too"
-        return None
+        draws_differ = shard.draws != storage.draws_name
+        return draws_differ or named != list(shard.identities) or shard.stop > n
 
+    for shard in shards:
+        if is_of_another(shard):
+            faults[shard.path] = f"{shard.path}: belongs to another experiment"
+    stock = sorted_out(shard for shard in shards if shard.path not in faults)
+    return Stock(stock.shards, faults | stock.faults)
+
+
+def sorted_out(shards: Iterable[Shard]) -> Stock:
+    """Choose shards so that no row is in two; the others hold rows that are there already."""
     own: list[Shard] = []
+    faults: dict[Path, str] = {}
+    reached: dict[int, int] = {}
     # of two that begin together the longer comes first: it may hold all of the other
     for shard in sorted(shards, key=lambda shard: (shard.start, -shard.stop, shard.path)):
-        if fault := fault_of(shard):
-            faults[shard.path] = f"{shard.path}: {fault}"
+        if any(shard.start < reached.get(number, 0) for number in shard.cells):
+            faults[shard.path] = f"{shard.path}: holds rows that another shard holds, too"
         else:
             own.append(shard)
             reached |= dict.fromkeys(shard.cells, shard.stop)
@@ -123,11 +128,13 @@ def state_of(
     manifest: Mapping[str, Any] | None,
     folder: Path,
     known: Iterable[Shard] = (),
+    *,
+    afresh: bool = False,
 ) -> State:
     """Determine how far a folder is with an experiment, as it was read.
 
-    The manifest is None where the folder is empty, or is to be cleared; for `known` see
-    `take_stock`.
+    The manifest is None where the folder is empty, or has lost it, or is to be cleared (`afresh`);
+    for `known` see `take_stock`.
 
     Raises
     ------
@@ -135,9 +142,12 @@ def state_of(
         The folder holds the results of another experiment, or histograms of this one that lack
         what the tables need.
     """
-    if manifest is None:
+    if afresh:
         return State(experiment, storage_of(experiment), Stock([], {}))
-    experiment = continued(experiment, manifest, folder)
+    if manifest is None:
+        experiment = recovered(experiment, folder, known)
+    else:
+        experiment = continued(experiment, manifest, folder)
     storage = storage_of(experiment)
     stock = take_stock(folder, storage, experiment.replications, known)
     if lacking := storage.lacking(stock.shards):
@@ -147,7 +157,8 @@ def state_of(
         )
     listed = {shard.path.name: shard.n_bytes for shard in stock.shards}
     finished = (
-        may_be_finished(experiment, manifest)
+        manifest is not None
+        and may_be_finished(experiment, manifest)
         and listed == manifest["shards"]  # the list was made when no row was missing
         and not stock.faults
         and store.tables_are_whole(folder, manifest)
@@ -170,6 +181,55 @@ def cell_names(points: Sequence[Point]) -> list[str]:
         for point in points
     }
     return [named[number] for number in sorted(named)]
+
+
+def recovered(experiment: Experiment, folder: Path, known: Iterable[Shard]) -> Experiment:
+    """Number the cells as the shards of a folder have them that has lost its manifest.
+
+    A shard names the parameters of its cells. Of cells with the same ones, the first in the file
+    gets the smallest number, as at first.
+
+    Raises
+    ------
+    FolderError
+        A shard is of another experiment.
+    """
+    identities: dict[int, str] = {}
+    storage = storage_of(experiment)
+    found = store.read_shards(store.shard_paths(folder), known)
+    shards = [shard for shard in found if isinstance(shard, Shard)]
+    if found and not shards:
+        raise _of_another(folder)
+    for shard in shards:
+        named = dict(zip(shard.cells, shard.identities, strict=True))
+        if shard.draws != storage.draws_name or named != {**named, **_common(identities, named)}:
+            raise _of_another(shard.path)
+        identities |= named
+    points = sorted(experiment.points, key=lambda point: point.cell)
+    places: dict[str, list[int]] = {}
+    for point in points:
+        places.setdefault(point.parameters.identity, []).append(point.cell)
+    numbers: dict[int, int] = {}
+    for number, identity in sorted(identities.items()):
+        if not places.get(identity):
+            raise _of_another(folder)
+        numbers[places[identity].pop(0)] = number
+    free = (number for number in itertools.count() if number not in identities)
+    return experiments.renumber(
+        experiment,
+        [numbers[p.cell] if p.cell in numbers else next(free) for p in points],
+    )
+
+
+def _common(one: Mapping[int, str], other: Mapping[int, str]) -> dict[int, str]:
+    return {key: value for key, value in one.items() if key in other}
+
+
+def _of_another(path: Path) -> FolderError:
+    return FolderError(
+        f"{path}: holds the results of another experiment, and its manifest is lost. "
+        "Give another folder with --out, or start afresh with --force"
+    )
 
 
 _FLATTENED: Final = (

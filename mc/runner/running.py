@@ -120,6 +120,8 @@ def run(
         say(f"{file}: {remark}")
     manifest = store.look(folder, any_version=force)
     known: Sequence[Shard] = ()
+    if manifest is None and not force and store.shard_paths(folder):
+        say(f"{folder / store.MANIFEST}: lost or damaged; it is made anew from what the rows say")
     if manifest is not None and not force and may_be_finished(experiment, manifest):
         state = state_of(experiment, manifest, folder)
         if state.finished:
@@ -129,7 +131,7 @@ def run(
     connection = nullcontext() if scheduler is None else dask.connected(scheduler, say)
     with connection as cluster, store.held(folder, say, shard) as token:
         manifest = store.look(folder, any_version=force)  # nobody changes it any more
-        state = state_of(experiment, None if force else manifest, folder, known)
+        state = state_of(experiment, manifest, folder, known, afresh=force)
         job = Job(state.experiment, state.storage, folder, jobs, shard, progress, say)
         if cluster is not None:
             job = replace(job, cluster=cluster, jobs=cluster.n_threads, token=token)
@@ -204,7 +206,7 @@ def merge(
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     folder = results_folder(experiment, out)
     manifest = store.look(folder)
-    if manifest is None:
+    if manifest is None and not store.shard_paths(folder):
         raise FolderError(f"{folder}: no results here, there is nothing to merge")
     state = state_of(experiment, manifest, folder)
     if state.finished:
@@ -212,8 +214,6 @@ def merge(
         return store.load(folder)
     with store.held(folder, say):
         manifest = store.look(folder)
-        if manifest is None:
-            raise FolderError(f"{folder}: no results here, there is nothing to merge")
         state = state_of(experiment, manifest, folder, state.stock.shards)
         job = Job(state.experiment, state.storage, folder, jobs=0, say=say)
         _grow(replace(job, say=lambda message: None), state.stock)  # refuses before any change
@@ -286,19 +286,24 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
     if force:
         store.clear(folder)
     store.make_ready(folder, experiment.keep)
-    hashes = {"cells": store.write_table(folder, "cells", experiments.cell_table(experiment))}
+    hashes: dict[str, str] = {}
+    units = {
+        name: {column: about["unit"] for column, about in columns.items()}
+        for name, columns in manifest["columns"].items()
+    }
 
-    def write_cells(stops: Mapping[int, Stop]) -> None:
+    def write_cells(stops: Mapping[int, Stop] | None) -> None:
         cells = experiments.cell_table(experiment, stops)
-        hashes["cells"] = store.write_table(folder, "cells", cells)
+        hashes["cells"] = store.write_table(folder, "cells", cells, units["cells"])
 
+    write_cells(None)
     _put_aside(job, stock.faults)
     grown = _grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = grown[0], _without_rows_beyond(job, *grown)
     tables = make_tables(experiment, job.storage, stops, stock.shards, job.jobs or None)
     for name, table in tables:
-        hashes[name] = store.write_table(folder, name, table)
+        hashes[name] = store.write_table(folder, name, table, units[name])
     finished = {
         "complete": True,
         "replications": max(stop.n for stop in stops.values()),

@@ -193,6 +193,7 @@ def simulate_block(
     indices: NDArray[np.int64],
     seed: int,
     record: NDArray[np.int32] | None = None,
+    counters: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """Simulate every cell of a block for some replications, in one thread.
 
@@ -206,11 +207,13 @@ def simulate_block(
         The experiment's seed, 0 <= seed < 2**64; `lesson` does not use it.
     record : ndarray of int32, shape (R, C, kernel.N_RECORDED, T), optional
         Output: what happens in each round.
+    counters : ndarray of int64, shape (R, C, block.n_counters), optional
+        Output, made if it is not given.
 
     Returns
     -------
     ndarray of int64, shape (R, C, block.n_counters)
-        `kernel.UNDEFINED` where a counter has no value.
+        The counters; `kernel.UNDEFINED` where a counter has no value.
 
     Raises
     ------
@@ -219,7 +222,8 @@ def simulate_block(
         a fault of the machine.
     """
     tables = block.tables
-    counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
+    if counters is None:
+        counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
     if block.generator == "philox":
         status, r = kernel.simulate_philox(tables, indices, seed, counters, record)
     else:
@@ -340,9 +344,14 @@ def simulate_task(
         pieces.append((Task(begun, task.start, middle), parts[k:]))
         rest = [Task(begun, middle, task.stop), replace(task, ids=_ids_of(blocks[k + 1 :]))]
     return (
-        [(piece, np.concatenate(arrays, axis=1)) for piece, arrays in pieces if piece.n_rows],
+        [(piece, side_by_side(arrays)) for piece, arrays in pieces if piece.n_rows],
         [piece for piece in rest if piece.n_rows],
     )
+
+
+def side_by_side(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Join the counters of blocks, for the same replications."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
 
 
 def _ids_of(blocks: Iterable[Block]) -> tuple[int, ...]:
@@ -362,21 +371,21 @@ def simulate_range(
     Returns the counters of the R replications of `indices`, or of the first of them if it was
     stopped, or after the deadline; shape (R or fewer, C, block.n_counters).
     """
-    parts = [np.empty((0, len(block.ids), block.n_counters), np.int64)]
+    counters = np.empty((indices.size, len(block.ids), block.n_counters), np.int64)
     at, size = 0, 1
     clock = time.perf_counter()
     while at < indices.size and not stop.is_set():
         started = clock
-        part = simulate_block(block, indices[at : at + size], seed)
+        part = counters[at : at + size]
+        simulate_block(block, indices[at : at + size], seed, counters=part)
         clock = time.perf_counter()
-        parts.append(part)
         progress(part.shape[0] * part.shape[1])
         at += part.shape[0]
         if clock > deadline:
             break
         fitting = BLOCK_SECONDS * part.shape[0] / max(clock - started, 1e-9)
         size = max(1, min(int(fitting), 64 * size))
-    return np.concatenate(parts)
+    return counters[:at]
 
 
 def n_threads(jobs: int | None) -> int:
@@ -575,7 +584,22 @@ def rows_of(
     return frame(
         np.repeat(np.array(task.ids)[order], task.stop - task.start),
         np.tile(np.arange(task.start, task.stop), order.size),
-        counters[:, order].transpose(2, 1, 0).reshape(counters.shape[-1], -1),
+        by_counter(counters, order).reshape(counters.shape[-1], -1),
         names,
         seeds=np.tile(draws.indices(*task.range), order.size) if is_lesson else None,
     )
+
+
+_CELLS_AT_ONCE: Final = 8
+
+
+def by_counter(counters: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Put counters of shape (R, C, counters) into the shape (counters, C, R), cells in an order.
+
+    Some cells at a time: what is read and written then stays in the cache, half the time.
+    """
+    turned = np.empty(counters.shape[::-1], np.int64)
+    for at in range(0, order.size, _CELLS_AT_ONCE):
+        some = slice(at, at + _CELLS_AT_ONCE)
+        turned[:, some] = counters[:, order[some]].transpose(2, 1, 0)
+    return turned

@@ -65,6 +65,9 @@ def are_precise(
     """
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
+    # a breaker and a throttle reject first attempts, too
+    rejecting = cells["breaker"].is_not_null() | cells["budget"].cast(pl.String).str.contains("k=")
+    once &= ~rejecting.fill_null(False).to_numpy()
     for name in precision.metrics:
         without = METRICS[name].without_retries
         least = (without or 0) * (RATIO_STEPS if METRICS[name].per else 1)

@@ -11,7 +11,7 @@ import polars as pl
 from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import SEEDS, Experiment, Stop
-from mc.model import COUNTERS, Cell, Column, counters_of
+from mc.model import COUNTERS, Cell, Column, counters_of, lesson_conflicts
 from mc.runner.simulation import ROW_COLUMNS, n_threads, simulate
 from mc.runner.storage import Storage
 from mc.statistics import ClaimCounts, tallies
@@ -102,7 +102,7 @@ def _as_the_lesson_draws(
     counted: dict[int, ClaimCounts] = {}
     for index, claim in enumerate(experiment.claims):
         named = sorted(set(claim.cells))
-        if any(parameters[i].fault_rounds and parameters[i].failure_rate for i in named):
+        if any(any(lesson_conflicts(parameters[i].parameters)) for i in named):
             continue
         n = min(MOST_LESSON_SEEDS, *(stops[i].n for i in named))
         rows = _lesson_rows(tuple(parameters[i] for i in named), n, experiment.seed, jobs)

@@ -25,7 +25,7 @@ TRACE_COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "seed": ("", "seed of the replication, with the lesson's generator only"),
     "round": ("rounds", "number of the round, from 0"),
     "calls": ("calls", "calls of the round: primary + retries = successful + failed"),
-    "primary": ("calls", "first attempts, one for each request that arrives"),
+    "primary": ("calls", "first attempts, one for each request that arrives and is not rejected"),
     "retries": ("calls", "all other attempts"),
     "successful": ("calls", "calls that succeeded"),
     "failed": ("calls", "calls that failed, for want of capacity or though they were served"),
@@ -43,7 +43,9 @@ class Rounds:
     Attributes
     ----------
     primary, retries, failed, dropped : ndarray of int32, shape (R, T)
-        Calls that are first attempts, that are not, that fail, and whose request is given up.
+        Calls that are first attempts, that are not, that fail, and requests that are given up.
+    waiting : ndarray of int32, shape (R, T)
+        Requests that wait for a retry at the end of the round.
     capacity : ndarray of int32, shape (T,)
         Calls that the dependency serves.
     """
@@ -52,6 +54,7 @@ class Rounds:
     retries: NDArray[np.int32]
     failed: NDArray[np.int32]
     dropped: NDArray[np.int32]
+    waiting: NDArray[np.int32]
     capacity: NDArray[np.int32]
 
     @property
@@ -64,16 +67,11 @@ class Rounds:
         """Calls that succeed."""
         return self.calls - self.failed
 
-    @property
-    def waiting(self) -> NDArray[np.int64]:
-        """Requests that wait for a retry at the end of the round."""
-        return np.cumsum(self.failed - self.dropped - self.retries, axis=1, dtype=np.int64)
-
 
 def rounds_of(
     cell: Cell, indices: NDArray[np.int64], seed: int, generator: Generator = "philox"
 ) -> Rounds:
-    """Simulate some replications of a cell and keep every round: 16 bytes each.
+    """Simulate some replications of a cell and keep every round: 20 bytes each.
 
     Parameters
     ----------
@@ -98,6 +96,7 @@ def rounds_of(
         retries=record[:, 0, kernel.ROUND_RETRIES],
         failed=record[:, 0, kernel.ROUND_FAILED],
         dropped=record[:, 0, kernel.ROUND_DROPPED],
+        waiting=record[:, 0, kernel.ROUND_PENDING],
         capacity=block.tables.capacities[0],
     )
 
@@ -250,6 +249,6 @@ def _frame(
         for name in ("calls", "primary", "retries", "successful", "failed", "dropped"):
             columns[name] = getattr(rounds, name).ravel().astype(np.int64)
         columns["capacity"] = np.tile(rounds.capacity.astype(np.int64), n)
-        columns["waiting"] = rounds.waiting.ravel()
+        columns["waiting"] = rounds.waiting.ravel().astype(np.int64)
         frames.append(pl.DataFrame(columns))
     return pl.concat(frames)

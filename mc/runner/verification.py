@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ import polars as pl
 from mc import experiment as experiments
 from mc import store
 from mc.model import Cell
+from mc.runner.resume import sorted_out
 from mc.runner.shards import storage_from
 from mc.runner.simulation import n_threads
 from mc.store import FolderError, Results, Shard
@@ -114,7 +115,12 @@ def verify(
     results = store.load(folder)
     faults, n_files = _check_tables(results)
     cells, table = _read_cells(results, faults)
+    n_faults = len(faults)
     shards = _check_shards(results, faults)
+    if len(faults) == n_faults:  # else rows are missing for a reason that is known
+        faults += _wrong_ranges(results, shards, table)
+    if results.complete:
+        faults += store.page_faults(results.folder)
     whole = [shard for shard in shards if cells.keys() >= set(shard.cells)]
     total = sum(shard.n_rows for shard in whole)
     if all_rows:
@@ -144,10 +150,11 @@ def verify(
 
 
 def _check_tables(results: Results) -> tuple[list[str], int]:
-    """Compare manifest and tables with their hashes; return faults, and how many are right."""
+    """Compare tables with their hashes; return faults, and how many files are right.
+
+    The manifest was checked when it was read.
+    """
     faults: list[str] = []
-    if not store.manifest_is_whole(results.manifest):
-        faults.append(f"{results.folder / store.MANIFEST}: the experiment in it was changed")
     if results.complete:
         for name in store.TABLES:
             try:
@@ -177,6 +184,26 @@ def _read_cells(results: Results, faults: list[str]) -> tuple[dict[int, Cell], p
         which = f"cell {wrong[0]} is" if wrong else f"{len(names) - len(cells)} cells are"
         faults.append(f"{path}: {which} not as the manifest has it")
     return {number: cell for number, cell in cells.items() if number not in set(wrong)}, table
+
+
+def _wrong_ranges(results: Results, shards: Sequence[Shard], cells: pl.DataFrame) -> Iterator[str]:
+    """Name rows that are there twice, and those of a finished run that are not there."""
+    stock = sorted_out(shards)
+    yield from stock.faults.values()
+    if results.complete and "replications" in cells.columns:
+        wanted: dict[tuple[int, int], list[int]] = {}
+        for number, n in (
+            cells.select(pl.col("cell", "replications").cast(pl.Int64, strict=False))
+            .drop_nulls()
+            .iter_rows()
+        ):
+            wanted.setdefault((0, n), []).append(number)
+        for (start, stop), numbers in sorted(stock.missing(wanted).items()):
+            more = f" and of {len(numbers) - 1} more" if len(numbers) > 1 else ""
+            yield (
+                f"{results.shard_folder}: replications {start} to {stop - 1} of cell {numbers[0]}"
+                f"{more} are missing"
+            )
 
 
 def _check_shards(results: Results, faults: list[str]) -> list[Shard]:

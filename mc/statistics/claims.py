@@ -196,8 +196,8 @@ def count_claims(
         named = sorted(set(claim.cells))
         frames = align([by_cell.get(number, rows.clear()) for number in named])
         table = pl.concat([lines[number] for number in named])
-        stack = Stack(table, np.arange(len(named)), pl.concat(frames))
-        counted.append(_count(stack, {number: k for k, number in enumerate(named)}, claim))
+        stack = Stack.of(table, np.arange(len(named)), pl.concat(frames))
+        counted.append(count_claim(stack, claim))
     return counted
 
 
@@ -208,8 +208,12 @@ def _lines(cells: pl.DataFrame, claims: Sequence[Claim]) -> dict[int, pl.DataFra
     return {cell["cell"].item(): cell for cell in wanted.iter_slices(1)}
 
 
-def _count(stack: Stack, index_of: Mapping[int, int], claim: Claim) -> ClaimCounts:
-    """Count one claim over the rows of a stack; `index_of` a cell by its number."""
+def count_claim(stack: Stack, claim: Claim) -> ClaimCounts:
+    """Count one claim over the rows of a stack, which has all its cells."""
+    places = {number: k for k, number in enumerate(stack.cells["cell"].to_list())}
+    named = sorted(set(claim.cells))
+    stack = stack.some(np.array([places[number] for number in named]))
+    index_of = {number: k for k, number in enumerate(named)}
     links = list(_links(claim))
     numbers_of = {name: stack.numbers(METRICS[name]) for name in claim.metrics}
     known = np.ones(numbers_of[claim.metrics[0]].known.shape[1], np.bool_)

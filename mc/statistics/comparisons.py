@@ -148,7 +148,7 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     independent samples nor equal variances. The relative change is a ratio of two means, see
     `intervals.ratio_of_means`. Shares: `intervals.share_interval`.
     """
-    metrics = metrics_in(rows)
+    metrics = metrics_in(rows.columns)
     frames, positions = [COMPARISONS_SCHEMA.to_frame()], [np.empty(0, np.int64)]
     for stack, left, right in pairs(rows, cells):
         columns = {}
@@ -227,7 +227,7 @@ def pairs(
     for position in alone:
         both = [position, numbers_of.index(cells["baseline"][position])]
         frames = align([by_cell.get(numbers_of[i], rows.clear()) for i in both])
-        stack = Stack(cells[both], np.array(both), pl.concat(frames))
+        stack = Stack.of(cells[both], np.array(both), pl.concat(frames))
         yield stack, np.array([0]), np.array([1])
 
 

@@ -15,12 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mc.statistics.rows import Numbers
+
+MIN_TO_COUNT: Final = 500
+"""Fewer numbers of a cell are sorted, for all cells at once: that is faster than to count them in
+an array, cell by cell."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,39 @@ def histogram(taken: Numbers) -> Histogram:
     Histogram
         Of the rows in which the metric is defined.
     """
+    n_rows = taken.numbers.shape[1]
+    if n_rows < MIN_TO_COUNT:
+        return _by_sorting(taken)
+    values, counts = [], []
+    for k, n in enumerate(np.count_nonzero(taken.known, axis=1).tolist()):
+        numbers = taken.numbers[k] if n == n_rows else taken.numbers[k][taken.known[k]]
+        found = _counted(numbers) if n else (numbers, numbers)
+        values.append(found[0])
+        counts.append(found[1])
+    offsets = np.cumsum([0, *map(len, values)])
+    return Histogram(np.concatenate(values), np.concatenate(counts), offsets, taken.divisors)
+
+
+def _counted(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different ones of some numbers, ascending, and how often each occurs."""
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if highest - lowest < len(numbers):  # a place for each that there may be
+        counts = np.bincount(numbers - lowest)
+        places = np.flatnonzero(counts)
+        return places + lowest, counts[places]
+    ordered = np.sort(numbers.astype(_kind(lowest, highest)))
+    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(numbers))
+    return ordered[ends - 1].astype(np.int64), np.diff(ends, prepend=0)
+
+
+def _kind(lowest: int, highest: int) -> type[np.int32] | type[np.int64]:
+    """In half as many bits sorting takes half the time."""
+    narrow = np.iinfo(np.int32)
+    return np.int32 if narrow.min <= lowest and highest < narrow.max else np.int64
+
+
+def _by_sorting(taken: Numbers) -> Histogram:
+    """The same, faster for few numbers of many cells."""
     n_cells, n_rows = taken.numbers.shape
     ordered = _sorted(taken.numbers, taken.known)
     n = np.count_nonzero(taken.known, axis=1)
@@ -115,10 +152,7 @@ def histogram(taken: Numbers) -> Histogram:
 
 def _sorted(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The known numbers of each row, ascending; anything behind them."""
-    narrow = np.iinfo(np.int32)
-    most, least = numbers.max(initial=0), numbers.min(initial=0)
-    # in half as many bits sorting takes half the time
-    kind = np.int32 if narrow.min <= least and most < narrow.max else np.int64
+    kind = _kind(int(numbers.min(initial=0)), int(numbers.max(initial=0)))
     ordered = numbers.astype(kind)
     if not known.all():
         ordered[~known] = np.iinfo(kind).max
@@ -145,14 +179,25 @@ def from_pairs(
     -------
     Histogram
     """
-    order = np.lexsort((values, cells))
-    cells, values, counts = cells[order], values[order], counts[order]
+    order = _order(cells, values)
+    if order is not None:
+        cells, values, counts = cells[order], values[order], counts[order]
     fresh = np.ones(len(cells), np.bool_)
     fresh[1:] = (cells[1:] != cells[:-1]) | (values[1:] != values[:-1])
     starts = np.flatnonzero(fresh)
     offsets = np.searchsorted(cells[starts], np.arange(len(divisors) + 1))
     added = np.add.reduceat(counts, starts) if starts.size else counts
     return Histogram(values[starts], added, offsets, divisors)
+
+
+def _order(cells: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """How to sort by cell and value; None where they are sorted."""
+    lowest = int(values.min(initial=0))
+    width = int(values.max(initial=0)) - lowest + 1
+    if int(cells.max(initial=0)) * width < 2**62:  # sorting one key is several times as fast
+        keys = cells * width + (values - lowest)
+        return None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys)
+    return np.lexsort((values, cells))
 
 
 # --- sums -----------------------------------------------------------------------------------
@@ -187,33 +232,97 @@ def joint_sums(columns: Sequence[NDArray[np.int64]], known: NDArray[np.bool_]) -
     if n_rows == 0:
         return np.zeros((n_cells, n_sums(len(columns))), object)
     everywhere = bool(known.all())
-    shifts, moved, largest = [], [], []
-    for column in columns:
-        # Numbers near 0: their products fit into 64 bits, nearly always.
-        shift = column[:, 0] if everywhere else np.where(known[:, 0], column[:, 0], 0)
-        near = column - shift[:, np.newaxis]
-        if not everywhere:
-            near = np.where(known, near, 0)
-        shifts.append(shift.astype(object))
-        largest.append(max(int(near.max()), -int(near.min())))
-        moved.append(near)
-    sums = [
-        near.sum(axis=1).astype(object)
-        if most * n_rows < 2**63
-        else near.astype(object).sum(axis=1)
-        for near, most in zip(moved, largest, strict=True)
+    near = [_near(column, None if everywhere else known) for column in columns]
+    firsts = [_sum(x) + n * x.shift for x in near]
+    products = [
+        _product(near[i], near[j], firsts[i], firsts[j], n)
+        for i, j in combinations_with_replacement(range(len(near)), 2)
     ]
-    pairs = list(combinations_with_replacement(range(len(columns)), 2))
-    products = []
-    for i, j in pairs:
-        if largest[i] * largest[j] * n_rows < 2**63:
-            product = np.einsum("kr,kr->k", moved[i], moved[j]).astype(object)
-        else:  # 64 bits would wrap around without a word
-            product = (moved[i].astype(object) * moved[j].astype(object)).sum(axis=1)
-        a, b = shifts[i], shifts[j]
-        products.append(product + a * sums[j] + b * sums[i] + n * a * b)
-    firsts = [total + n * shift for total, shift in zip(sums, shifts, strict=True)]
     return np.stack([n, *firsts, *products], axis=1)
+
+
+def sums_beside(
+    taken: Numbers, counted: Histogram, others: Sequence[NDArray[np.int64]], of_others: Sums
+) -> Sums:
+    """Sum numbers and other columns and their products, as `joint_sums` does.
+
+    Where all numbers are known, what is known already is not summed again.
+
+    Parameters
+    ----------
+    taken : Numbers
+        Of K cells with R rows each.
+    counted : Histogram
+        Their histogram.
+    others : sequence of ndarray of int64, shape (K, R)
+        Further columns.
+    of_others : Sums
+        Those of the other columns, over all rows.
+
+    Returns
+    -------
+    Sums, shape (K, n_sums(m))
+        Of the numbers and the others, m columns.
+    """
+    m = 1 + len(others)
+    ends = n_sums(m - 1)
+    squares = [of_others[:, ends - i * (i + 1) // 2] for i in range(m - 1, 0, -1)]
+    n, first, second = _power_sums(counted)
+    # by the inequality of Cauchy and Schwarz no sum of products is larger
+    fits = all((second * square < 2**126).all() for square in squares)
+    if not (fits and taken.known.all()):
+        return joint_sums((taken.numbers, *others), taken.known)
+    products = [np.einsum("kr,kr->k", taken.numbers, other).astype(object) for other in others]
+    known = of_others.T
+    return np.stack([n, first, *known[1:m], second, *products, *known[m:]], axis=1)
+
+
+class _Near(NamedTuple):
+    """Numbers, less a shift, which may be 0; shapes (K, R) and (K,)."""
+
+    numbers: NDArray[np.int64]
+    shift: NDArray[Any]
+    largest: int
+
+
+def _near(column: NDArray[np.int64], known: NDArray[np.bool_] | None) -> _Near:
+    """A column so near to 0 that sums of products fit into 64 bits, nearly always; 0 if unknown."""
+    numbers = column if known is None else np.where(known, column, 0)
+    shift = np.zeros(len(column), np.int64)
+    largest = _largest(numbers)
+    if largest * largest * column.shape[1] >= 2**63:
+        shift = numbers[:, 0]
+        numbers = numbers - shift[:, np.newaxis]
+        if known is not None:
+            numbers[~known] = 0
+        largest = _largest(numbers)
+    return _Near(numbers, shift.astype(object), largest)
+
+
+def _sum(x: _Near) -> NDArray[Any]:
+    """Sum the numbers of each cell, less the shift."""
+    fits = x.largest * x.numbers.shape[1] < 2**63
+    numbers: NDArray[Any] = x.numbers if fits else x.numbers.astype(object)
+    return np.asarray(numbers.sum(axis=1), object)
+
+
+def _product(
+    x: _Near, y: _Near, sum_of_x: NDArray[Any], sum_of_y: NDArray[Any], n: NDArray[Any]
+) -> NDArray[Any]:
+    """Sum the products of two columns, by what is left of them and by the sums of each."""
+    if x.largest * y.largest * x.numbers.shape[1] < 2**63:
+        product = np.einsum("kr,kr->k", x.numbers, y.numbers).astype(object)
+    else:  # 64 bits would wrap around without a word
+        product = (x.numbers.astype(object) * y.numbers.astype(object)).sum(axis=1)
+    if not (x.shift.any() or y.shift.any()):
+        return np.asarray(product, object)
+    added = product + x.shift * sum_of_y + y.shift * sum_of_x - n * x.shift * y.shift
+    return np.asarray(added, object)
+
+
+def _largest(numbers: NDArray[np.int64]) -> int:
+    """The largest of the absolute values; no array of these is made."""
+    return max(int(numbers.max(initial=0)), -int(numbers.min(initial=0)))
 
 
 def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
@@ -232,7 +341,7 @@ def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
         Python's integers.
     """
     some = numbers if known.all() else np.where(known, numbers, 0)
-    largest = max(int(some.max(initial=0)), -int(some.min(initial=0)))
+    largest = _largest(some)
     if largest**3 * some.shape[1] < 2**63:
         return np.asarray(np.einsum("kr,kr,kr->k", some, some, some), object)
     if largest < 2**31 and largest * some.shape[1] < 2**32:
@@ -279,17 +388,8 @@ def moments(counted: Histogram) -> Moments:
     """
     n = counted.n
     shift = counted.at((n + 1) // 2)
-    cells = np.repeat(np.arange(len(n)), np.diff(counted.offsets))
-    near = counted.values - shift[cells]
-    largest = max(int(near.max(initial=0)), -int(near.min(initial=0)))
-    if largest * largest * int(n.max(initial=0)) < 2**63:
-        s1 = counted.sums(counted.counts * near).astype(object)
-        s2 = counted.sums(counted.counts * near * near).astype(object)
-    else:
-        s1, s2 = np.zeros(len(n), object), np.zeros(len(n), object)
-        far = near.astype(object)
-        np.add.at(s1, cells, counted.counts * far)
-        np.add.at(s2, cells, counted.counts * far * far)
+    near, cells = _less(counted, shift)
+    s1, s2 = _sums_of(counted, near, cells)
     mean, variance = np.full(len(n), math.nan), np.full(len(n), math.nan)
     lines = zip(*(x.tolist() for x in (n, s1, s2, shift, counted.divisors)), strict=True)
     for k, (m, a, b, origin, divisor) in enumerate(lines):
@@ -314,6 +414,37 @@ def moments(counted: Histogram) -> Moments:
         skewness=np.where(spread, m3 / np.where(spread, m2, 1.0) ** 1.5, math.nan),
         fourth=m4 / counted.divisors**4,
     )
+
+
+def _less(
+    counted: Histogram, shift: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The values, less a number of their cell; and the place of the cell of each."""
+    cells = np.repeat(np.arange(len(shift)), np.diff(counted.offsets))
+    return counted.values - shift[cells], cells
+
+
+def _sums_of(
+    counted: Histogram, near: NDArray[np.int64], cells: NDArray[np.int64]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Sums over all replications of numbers that are near 0, and of their squares."""
+    largest = _largest(near)
+    if largest * largest * int(counted.n.max(initial=0)) < 2**63:
+        s1 = counted.sums(counted.counts * near).astype(object)
+        return s1, counted.sums(counted.counts * near * near).astype(object)
+    s1, s2 = np.zeros(len(counted.n), object), np.zeros(len(counted.n), object)
+    far = near.astype(object)
+    np.add.at(s1, cells, counted.counts * far)
+    np.add.at(s2, cells, counted.counts * far * far)
+    return s1, s2
+
+
+def _power_sums(counted: Histogram) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """How many numbers there are, their sum, and that of their squares; Python's integers."""
+    shift = counted.at(np.ones(len(counted.n), np.int64))
+    s1, s2 = _sums_of(counted, *_less(counted, shift))
+    n, a = counted.n.astype(object), shift.astype(object)
+    return n, s1 + n * a, s2 + 2 * a * s1 + n * a * a
 
 
 def pair_moments(

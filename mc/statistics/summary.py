@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from mc.model import Column, Metric, schema_of
 from mc.model.columns import OF_METRIC
 from mc.model.digits import to_fixed
 from mc.statistics import control, intervals
-from mc.statistics.counts import Histogram, Sums, histogram, joint_sums, moments
+from mc.statistics.counts import Histogram, Sums, histogram, joint_sums, moments, sums_beside
 from mc.statistics.estimates import (
     OF_SHARE,
     as_frame,
@@ -26,8 +26,8 @@ from mc.statistics.estimates import (
 from mc.statistics.rows import (
     N_WINDOW_ROUNDS,
     RATE_PER_ROUND,
+    Numbers,
     Stack,
-    metrics_in,
     stacks,
 )
 
@@ -148,16 +148,25 @@ class MetricCounts:
     ratio: Sums | None
 
 
-def count_metric(stack: Stack, metric: Metric) -> MetricCounts:
-    """Count and sum one metric over the rows of a stack."""
-    values = stack.numbers(metric)
-    traffic = [stack.column(name)[0] for name in TRAFFIC]
-    ratio = None
-    if metric.per:
-        both = stack.column(metric.counter)[0], stack.column(metric.per)[0]
-        ratio = joint_sums(both, values.known)
-    sums = joint_sums((values.numbers, *traffic), values.known)
-    return MetricCounts(histogram(values), sums, ratio)
+def count_metrics(stack: Stack) -> Iterator[tuple[Metric, Numbers, MetricCounts]]:
+    """Count and sum each metric over the rows of a stack.
+
+    Yields
+    ------
+    metric, numbers, counts
+        Each metric in turn, its numbers in the rows, and what is counted of these.
+    """
+    traffic = [stack.columns[name][0] for name in TRAFFIC]
+    of_traffic = joint_sums(traffic, np.ones(stack.replications.shape, np.bool_))
+    for metric in stack.metrics:
+        values = stack.numbers(metric)
+        ratio = None
+        if metric.per:
+            both = stack.columns[metric.counter][0], stack.columns[metric.per][0]
+            ratio = joint_sums(both, values.known)
+        counted = histogram(values)
+        sums = sums_beside(values, counted, traffic, of_traffic)
+        yield metric, values, MetricCounts(counted, sums, ratio)
 
 
 def summarise(
@@ -199,13 +208,12 @@ def summarise(
     `published_percentile` is the mid-percentile ``100 (#{x < v} + #{x <= v}) / 2n`` of the
     figure v. If v was printed with d decimals, each x is first rounded to d decimals.
     """
-    metrics = metrics_in(rows)
     frames, positions = [SUMMARY_SCHEMA.to_frame()], [np.empty(0, np.int64)]
     for stack in stacks(rows, cells):
-        n = np.full(stack.cells.height, stack.rows.height // stack.cells.height)
-        counted = ((metric, count_metric(stack, metric)) for metric in metrics)
+        n = np.full(stack.cells.height, stack.n_rows)
+        counted = ((metric, counts) for metric, _, counts in count_metrics(stack))
         frames.append(summary(stack.cells, n, counted, published, controlled=controlled))
-        positions.append(np.repeat(stack.positions, len(metrics)))
+        positions.append(np.repeat(stack.positions, len(stack.metrics)))
     return pl.concat(frames)[np.argsort(np.concatenate(positions), kind="stable")]
 
 

@@ -20,12 +20,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import METRICS, Column, schema_of
-from mc.statistics.claims import ClaimCounts, count_claims
+from mc.statistics.claims import ClaimCounts, count_claim
 from mc.statistics.comparisons import COMPARISONS_SCHEMA, PairCounts, comparison, count_pairs
 from mc.statistics.counts import Histogram, Sums, from_pairs
 from mc.statistics.estimates import as_frame
-from mc.statistics.rows import Numbers, Stack, divisors_of, metrics_in
-from mc.statistics.summary import MetricCounts, count_metric, summary
+from mc.statistics.rows import Numbers, Stack, divisors_of
+from mc.statistics.summary import MetricCounts, count_metrics, summary
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Published
@@ -137,30 +137,19 @@ def count(
     baselines = stack.cells["baseline"].to_numpy()[left]
     right = np.searchsorted(numbers, baselines)
     assert np.array_equal(numbers[right], baselines), "a baseline has as many replications"
-    own = _part(stack, left)
+    own = stack.some(left)
     metrics, pairs = {}, {}
-    for metric in metrics_in(stack.rows):
-        metrics[metric.name] = counts = count_metric(own, metric)
-        numbers_of_it = stack.numbers(metric)
-        pairs[metric.name] = _with_baselines(numbers_of_it, left, right, counts.traffic)
-    some = dict(claims or {})
-    claimed = count_claims(stack.rows, stack.cells, list(some.values()))
+    for metric, numbers_of_own, counts in count_metrics(own):
+        metrics[metric.name] = counts
+        numbers_of_all = numbers_of_own if own is stack else stack.numbers(metric)
+        pairs[metric.name] = _with_baselines(numbers_of_all, left, right, counts.traffic)
     return Tally(
-        n=np.full(len(left), stack.rows.height // len(numbers)),
+        n=np.full(len(left), stack.n_rows),
         cells=own.cells,
         metrics=metrics,
         pairs=pairs,
-        claims=dict(zip(some, claimed, strict=True)),
+        claims={key: count_claim(stack, claim) for key, claim in (claims or {}).items()},
     )
-
-
-def _part(stack: Stack, places: NDArray[np.int64]) -> Stack:
-    """Some cells of a stack."""
-    if len(places) == stack.cells.height:
-        return stack
-    lines = stack.cells[places]
-    rows = stack.rows.filter(pl.col("cell").is_in(lines["cell"].implode()))
-    return Stack(lines, np.arange(len(places)), rows)
 
 
 def _with_baselines(
@@ -275,35 +264,30 @@ def histograms(tally: Tally) -> pl.DataFrame:
 
     The counts of a (cell, metric) add up to the replications: NULL counts, too.
     """
-    frames = []
     numbers = tally.cells["cell"].to_numpy()
-    for order, metric in enumerate(tally.metrics.values()):
-        counted = metric.histogram
-        places = np.repeat(np.arange(len(numbers)), np.diff(counted.offsets))
-        frame = pl.DataFrame(
-            {
-                "cell": numbers[places],
-                "order": np.full(len(places), order),
-                "value": counted.values,
-                "count": counted.counts,
-            }
-        )
-        undefined = tally.n - counted.n
-        rest = pl.DataFrame(
-            {
-                "cell": numbers[undefined > 0],
-                "order": np.full(np.count_nonzero(undefined), order),
-                "value": pl.Series([None] * int(np.count_nonzero(undefined)), dtype=pl.Int64),
-                "count": undefined[undefined > 0],
-            }
-        )
-        frames += [rest, frame]
-    names = pl.col("order").replace_strict(
-        range(len(tally.metrics)), list(tally.metrics), return_dtype=pl.String
-    )
-    together = pl.concat(frames).sort("cell", "order", "value", nulls_last=True)
-    return together.select("cell", metric=names, value="value", count="count").cast(
-        HISTOGRAMS_SCHEMA
+    counted = [metric.histogram for metric in tally.metrics.values()]
+    n_values = np.stack([np.diff(of_metric.offsets) for of_metric in counted], axis=1)
+    undefined = tally.n[:, np.newaxis] - np.stack([of_metric.n for of_metric in counted], axis=1)
+    n_lines = n_values + (undefined > 0)  # of each cell and metric
+    ends = np.cumsum(n_lines).reshape(n_lines.shape)
+    value, count = np.empty((2, n_lines.sum()), np.int64)
+    is_null = np.zeros(len(value), np.bool_)
+    is_null[ends[undefined > 0] - 1] = True
+    count[is_null] = undefined[undefined > 0]
+    for order, of_metric in enumerate(counted):
+        first = ends[:, order] - n_lines[:, order]
+        shift = np.repeat(first - of_metric.offsets[:-1], n_values[:, order])
+        places = np.arange(len(of_metric.values)) + shift
+        value[places], count[places] = of_metric.values, of_metric.counts
+    orders = np.tile(np.arange(len(counted)), len(numbers))
+    return pl.DataFrame(
+        {
+            "cell": np.repeat(numbers, n_lines.sum(axis=1)),
+            "metric": pl.Series(list(tally.metrics))[np.repeat(orders, n_lines.ravel())],
+            "value": pl.Series(value).set(pl.Series(is_null), None),
+            "count": count,
+        },
+        HISTOGRAMS_SCHEMA,
     )
 
 
@@ -432,16 +416,29 @@ def histograms_of(
     dict of str to Histogram
         By the name of the metric, in the order of `metrics`.
     """
-    places = pl.DataFrame({"cell": cells["cell"], "place": np.arange(cells.height)})
-    known = table.filter(pl.col("value").is_not_null()).join(places, on="cell")
-    by_metric = {name: frame for (name,), frame in known.group_by("metric")}
+    numbers, lines = cells["cell"].to_numpy(), table["cell"].to_numpy()
+    by_number = np.argsort(numbers)
+    places = np.searchsorted(numbers, lines, sorter=by_number).clip(max=len(numbers) - 1)
+    places = by_number[places]
+    orders = _orders(table["metric"], metrics)
+    chosen = (numbers[places] == lines) & table["value"].is_not_null().to_numpy() & (orders >= 0)
+    by_metric = np.flatnonzero(chosen)
+    by_metric = by_metric[np.argsort(orders[by_metric], kind="stable")]
+    ends = np.searchsorted(orders[by_metric], np.arange(len(metrics)), side="right")
+    value, count = table["value"].fill_null(0).to_numpy(), table["count"].to_numpy()
     counted = {}
-    for name in metrics:
-        part = by_metric.get(name, known.clear())
-        place, value, count = (part[column].to_numpy() for column in ("place", "value", "count"))
+    for name, own in zip(metrics, np.split(by_metric, ends[:-1]), strict=True):
         divisors = _positive(divisors_of(METRICS[name], cells))
-        counted[name] = from_pairs(place, value, count, divisors)
+        counted[name] = from_pairs(places[own], value[own], count[own], divisors)
     return counted
+
+
+def _orders(names: pl.Series, metrics: Sequence[str]) -> NDArray[np.int16]:
+    """The place of each name among some metrics, -1 if it is none of them."""
+    runs = names.rle().struct.unnest()  # a name stands in many lines that follow one another
+    order_of = {name: order for order, name in enumerate(metrics)}
+    orders = [order_of.get(name, -1) for name in runs["value"].to_list()]
+    return np.repeat(np.array(orders, np.int16), runs["len"].to_numpy())
 
 
 # --- whether what is kept can be right ------------------------------------------------------

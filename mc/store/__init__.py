@@ -28,6 +28,8 @@ from mc.store.files import (
     write_table,
 )
 from mc.store.lock import Holder, held, is_held
+from mc.store.manifest import DamagedError, write_manifest
+from mc.store.pages import PAGE, page_faults, sealed
 from mc.store.paths import FolderError, first_line, is_remote, of_each, path_of
 from mc.store.results import (
     Results,
@@ -38,12 +40,10 @@ from mc.store.results import (
     load,
     look,
     make_ready,
-    manifest_is_whole,
     new_manifest,
     read_table_file,
     scan,
     tables_are_whole,
-    write_manifest,
 )
 from mc.store.shards import (
     Shard,
@@ -62,7 +62,9 @@ from mc.store.state import Status, status
 __all__ = [
     "FOLDERS",
     "MANIFEST",
+    "PAGE",
     "TABLES",
+    "DamagedError",
     "FolderError",
     "Holder",
     "Results",
@@ -80,9 +82,9 @@ __all__ = [
     "load",
     "look",
     "make_ready",
-    "manifest_is_whole",
     "new_manifest",
     "of_each",
+    "page_faults",
     "path_of",
     "put_aside",
     "read_footer",
@@ -91,6 +93,7 @@ __all__ = [
     "read_sums",
     "read_table_file",
     "scan",
+    "sealed",
     "shard_bytes",
     "shard_paths",
     "status",

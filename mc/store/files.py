@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,9 @@ REJECTED: Final = "rejected"
 LOCK: Final = ".lock"
 PARTIAL: Final = ".*.partial"
 """Files in the making: on the same disk as the finished ones, outside the folder of the shards."""
+
+UNITS_KEY: Final = b"units"
+"""In the metadata of a Parquet file."""
 
 TABLES: Final = ("cells", "summary", "comparisons", "claims")
 """The tables beside the shards, each in a file of its own."""
@@ -103,8 +107,25 @@ def _sync_names(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_table(folder: Path, name: str, table: pl.DataFrame) -> str:
+def write_table(
+    folder: Path, name: str, table: pl.DataFrame, units: Mapping[str, str] | None = None
+) -> str:
     """Write one of `TABLES`, whole or not at all, and give the SHA-256 of the file.
+
+    Parameters
+    ----------
+    folder : Path
+        The results folder.
+    name : str
+        Which table.
+    table : polars.DataFrame
+        Its content.
+    units : mapping of str to str, optional
+        Of its columns, for the file's metadata.
+
+    Returns
+    -------
+    str
 
     Raises
     ------
@@ -116,14 +137,20 @@ def write_table(folder: Path, name: str, table: pl.DataFrame) -> str:
     for column in table.select(pl.selectors.float()):
         if column.is_nan().any():
             raise ValueError(f"{name}: column {column.name} holds NaN")
-    content = table_bytes(table)
+    content = table_bytes(table, units)
     write(folder, table_file(name), content)
     return sha256(content)
 
 
-def table_bytes(table: pl.DataFrame) -> bytes:
-    """Code one of `TABLES`."""
-    return parquet(table.to_arrow(), row_group_size=100_000)
+def table_bytes(table: pl.DataFrame, units: Mapping[str, str] | None = None) -> bytes:
+    """Code a table; the file's metadata have the units of its columns."""
+    return parquet(table.to_arrow(), row_group_size=100_000, footer=units_footer(units or {}))
+
+
+def units_footer(units: Mapping[str, str]) -> dict[bytes, bytes]:
+    """What a file says of the units of its columns: JSON under the key `units`."""
+    known = {name: unit for name, unit in units.items() if unit}
+    return {UNITS_KEY: json.dumps(known).encode()} if known else {}
 
 
 def table_file(name: str) -> str:
@@ -146,9 +173,8 @@ def parquet(
         sink,
         table.schema,
         compression="zstd",
-        use_dictionary=False,
         write_page_checksum=True,
-        **options,
+        **({"use_dictionary": False} | options),
     ) as writer:
         writer.write_table(table, row_group_size)
         writer.add_key_value_metadata(footer or {})

@@ -25,24 +25,18 @@ from mc.store.files import (
     check_guard,
     sha256,
     table_file,
-    write,
 )
+from mc.store.manifest import FORMAT, PROGRAM, DamagedError, read_manifest
 from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
-from mc.store.shards import Shard, check_bytes, draws_name, shard_paths
+from mc.store.shards import Shard, are_ours, check_bytes, draws_name, shard_paths
 
 if TYPE_CHECKING:
     import polars as pl
 
     from mc.experiment import Experiment
 
-PROGRAM: Final = "retrystorm"
-"""By this word a manifest is known as ours: many programs have a file of that name."""
-
 _KEYS: Final = ("cell", "replication", "seed")
 """Columns of rows that are no counters."""
-
-FORMAT: Final = 3
-"""Version of the folder's layout."""
 
 _MAKE_ANEW: Final = "the command that made the folder makes it anew"
 
@@ -99,36 +93,6 @@ def _described(declared: Mapping[str, Column] | Mapping[str, Metric]) -> dict[st
     return {name: {"unit": one.unit, "meaning": one.meaning} for name, one in declared.items()}
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, whole or not at all."""
-    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-    write(folder, MANIFEST, text.encode(errors="replace"))  # a file's name need not be UTF-8
-
-
-def _read_manifest(folder: Path, *, any_version: bool) -> dict[str, Any] | None:
-    """The manifest; None where there is none. Refuses one of another program or version."""
-    path = folder / MANIFEST
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or content.get("program") != PROGRAM:
-        raise FolderError(
-            f"{path}: not the manifest of a results folder; give another folder with --out"
-        )
-    if content.get("format") != FORMAT and not any_version:
-        raise FolderError(
-            f"{path}: format {content.get('format')}, of another version of this program, which "
-            f"reads format {FORMAT}; run the experiment anew, with --force or into another folder "
-            "with --out"
-        )
-    return content
-
-
 def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
     """Whether the rows of a shard are some that a folder with this manifest should hold."""
     source, names = manifest["experiment"], manifest["cells"]
@@ -137,11 +101,6 @@ def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
         number < len(names) and names[number].startswith(f"{identity} ")
         for number, identity in zip(shard.cells, shard.identities, strict=True)
     )
-
-
-def manifest_is_whole(manifest: Mapping[str, Any]) -> bool:
-    """Whether the experiment in a manifest is the one that it has the hash of."""
-    return bool(manifest["experiment_sha256"] == _experiment_hash(manifest["experiment"]))
 
 
 def axis_names(manifest: Mapping[str, Any]) -> list[str]:
@@ -172,7 +131,7 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
     -------
     dict or None
         The manifest; None where the folder is empty or missing, or holds only what a run leaves
-        that is killed at its very start.
+        that is killed at its very start, or shards whose manifest is lost or damaged.
 
     Raises
     ------
@@ -185,11 +144,19 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
         raise FolderError(
             f"{folder}: the name of a results folder must be UTF-8; give another with --out"
         ) from None
-    manifest = _read_manifest(folder, any_version=any_version)
     try:
-        if manifest is None and not all(map(_is_left_over, folder.iterdir())):
+        manifest = read_manifest(folder, any_version=any_version)
+    except DamagedError:  # the shards say of themselves what they are
+        manifest = None
+    try:
+        if manifest is None and not are_ours(shard_paths(folder)) and not _is_begun(folder):
+            what = (
+                "the manifest of something else"
+                if (folder / MANIFEST).exists()
+                else "something else"
+            )
             raise FolderError(
-                f"{folder}: holds something else than results; give another folder with --out"
+                f"{folder}: holds {what} than results; give another folder with --out"
             )
     except FileNotFoundError:
         return None
@@ -200,9 +167,16 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
     return manifest
 
 
-def _is_left_over(path: Path) -> bool:
-    empty_shards = path.name in FOLDERS.values() and path.is_dir() and not any(path.iterdir())
-    return path.match(f"{LOCK}*") or path.match(PARTIAL) or empty_shards
+def _is_begun(folder: Path) -> bool:
+    """Whether a folder holds only what a run writes before it has made any rows."""
+    paths = list(folder.iterdir())
+    empty = [p for p in paths if p.name in FOLDERS.values() and p.is_dir() and not any(p.iterdir())]
+    # alone they may be anybody's
+    names = {MANIFEST, *map(table_file, TABLES)} if empty else set()
+    return all(
+        path in empty or path.name in names or path.match(f"{LOCK}*") or path.match(PARTIAL)
+        for path in paths
+    )
 
 
 def clear(folder: Path) -> None:
@@ -252,7 +226,12 @@ class Results:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """How the results were made."""
-        content = _read_manifest(self.folder, any_version=False)
+        content = read_manifest(self.folder)
+        if content is None and shard_paths(self.folder):
+            raise FolderError(
+                f"{self.folder / MANIFEST}: missing; retrystorm run with the experiment's file "
+                "makes it anew"
+            )
         if content is None:
             raise FolderError(f"{self.folder}: no results here (no {MANIFEST})")
         return content

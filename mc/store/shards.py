@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from mc.store.files import FOLDERS, REJECTED, check_guard, parquet, sha256, write
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mc.model import METRICS
+from mc.store.files import (
+    FOLDERS,
+    REJECTED,
+    check_guard,
+    parquet,
+    sha256,
+    units_footer,
+    write,
+)
 from mc.store.paths import FolderError, first_line, is_remote, of_each, patiently
 
 if TYPE_CHECKING:
@@ -23,6 +35,39 @@ _FOOTER_KEY: Final = b"retrystorm"
 _SUMS_KEY: Final = b"retrystorm.sums"
 _ROWS_PER_GROUP: Final = 10_000
 _N_HASH_DIGITS: Final = 16
+
+
+_MAX_LINES: Final = 1 << 25
+"""Tasks are cut so that no shard comes near."""
+
+_NAME: Final = re.compile(r"\d{6,}-\d{6,}-[0-9a-f]{6}-\d{10}-\d{10}-[0-9a-f]{16}\.parquet")
+"""What a shard is called, see `write_shard`."""
+
+_Number = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Text = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+
+
+class _Footer(BaseModel):
+    """What a shard says of itself, checked: a file may come from anybody."""
+
+    model_config = ConfigDict(strict=True)
+
+    cells: Annotated[list[_Number], Field(min_length=1)]
+    identities: list[_Text]
+    start: _Number
+    stop: _Number
+    draws: _Text
+    n_lines: _Number | None = None
+    baselines: list[_Number] = []
+    claims: list[_Text] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if sorted(set(self.cells)) != self.cells or len(self.cells) != len(self.identities):
+            raise ValueError("its cells are not numbered as cells are")
+        if self.start >= self.stop:
+            raise ValueError("it has no replications")
+        return self
 
 
 @dataclass(frozen=True)
@@ -136,6 +181,7 @@ def shard_bytes(
         n = footer["stop"] - footer["start"]
         # whole cells in a row group, so that a reader of one cell skips the others
         size = n * max(1, _ROWS_PER_GROUP // n)
+        metadata |= units_footer({c: METRICS[c].unit for c in table.columns if c in METRICS})
     else:
         metadata[_SUMS_KEY] = json.dumps(sums).encode()
         size = 100 * _ROWS_PER_GROUP
@@ -145,9 +191,10 @@ def shard_bytes(
         # Numbers of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.
         column_encoding={
-            name: "DELTA_BINARY_PACKED" if kind.is_integer() else "PLAIN"
-            for name, kind in table.schema.items()
+            name: "DELTA_BINARY_PACKED" for name, kind in table.schema.items() if kind.is_integer()
         },
+        # A name of a metric stands in hundreds of lines that follow one another.
+        use_dictionary=[name for name, kind in table.schema.items() if not kind.is_integer()],
         footer=metadata,
     )
 
@@ -256,32 +303,40 @@ def _from_footer(path: Path, source: Any, size_and_time: tuple[int, int] | None)
 
     try:
         metadata = pq.read_metadata(source)
-        footer = json.loads((metadata.metadata or {})[_FOOTER_KEY])
-        shard = Shard(
-            path,
-            *(size_and_time or (0, 0)),
-            tuple(footer["cells"]),
-            tuple(footer["identities"]),
-            footer["start"],
-            footer["stop"],
-            footer["draws"],
-            metadata.num_rows,
-            tuple(footer.get("baselines", ())),
-            tuple(footer.get("claims", ())),
-        )
+        footer = _Footer.model_validate_json((metadata.metadata or {})[_FOOTER_KEY])
     except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk, not of what is on it
         raise FolderError(f"{path}: not a shard ({first_line(error)})") from error
-    n_lines = footer.get("n_lines", shard.n_rows)
+    shard = Shard(
+        path,
+        *(size_and_time or (0, 0)),
+        tuple(footer.cells),
+        tuple(footer.identities),
+        footer.start,
+        footer.stop,
+        footer.draws,
+        metadata.num_rows,
+        tuple(footer.baselines),
+        tuple(footer.claims),
+    )
+    n_lines = shard.n_rows if footer.n_lines is None else footer.n_lines
     if shard.n_lines != n_lines:
         raise FolderError(f"{path}: {shard.n_lines} rows instead of {n_lines}")
+    if max(n_lines, shard.n_rows) > _MAX_LINES:  # which a small file can hold, if they are alike
+        raise FolderError(f"{path}: {n_lines} rows, more than a shard ever has")
     return shard
 
 
 def shard_paths(folder: Path) -> list[Path]:
     """All shards, by name."""
     return [path for name in FOLDERS.values() for path in sorted((folder / name).glob("*.parquet"))]
+
+
+def are_ours(paths: Iterable[Path]) -> bool:
+    """Whether files are named as shards are, and there is one: the names of others differ."""
+    names = [path.name for path in paths]
+    return bool(names) and all(map(_NAME.fullmatch, names))
 
 
 def put_aside(folder: Path, path: Path) -> Path:
