@@ -172,7 +172,7 @@ def test_a_single_cell_has_the_rows_of_the_general_loop() -> None:
 
 def cells_of(made: CellTables, cells: Indices) -> CellTables:
     """Some of the cells."""
-    by_cell = ("scalars", "tries", "strides", "deadlines", "ratios")
+    by_cell = ("scalars", "tries", "strides", "deadlines", "budgets", "breakers")
     return made._replace(**{name: getattr(made, name)[cells] for name in by_cell})
 
 
