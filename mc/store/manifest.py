@@ -57,7 +57,7 @@ class _Experiment(_Model):
     title: _Printable
     generator: Literal["philox", "lesson"]
     seed: _Count
-    replications: _Count
+    replications: _Count | None
     precision: dict[str, Any] | None
     seeds: list[_Count] | None
     keep: Literal["rows", "histograms"]
