@@ -73,12 +73,14 @@ def line(summary: pl.DataFrame, metric: str, cell: int = 0) -> dict[str, Any]:
     return found.row(0, named=True)
 
 
-def values_of(rows: pl.DataFrame, cells: pl.DataFrame, metric: str) -> NDArray[np.float64]:
-    """Compute a metric of each row, NaN for NULL.
+def exact_of(rows: pl.DataFrame, cells: pl.DataFrame, metric: str) -> NDArray[np.float64]:
+    """Compute a metric of each row, NaN for NULL."""
+    return with_ratios(rows, cells)[metric].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
-    A ratio of two counters is rounded to six decimals, as the tables are made of such.
-    """
-    values = with_ratios(rows, cells)[metric].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+def values_of(rows: pl.DataFrame, cells: pl.DataFrame, metric: str) -> NDArray[np.float64]:
+    """The same; a ratio of two counters is rounded to six decimals, as in sums."""
+    values = exact_of(rows, cells, metric)
     return np.round(values, 6) if METRICS[metric].per else values
 
 
@@ -89,7 +91,7 @@ def interval_of_share(n_holds: int, n: int, level: float = 0.95) -> tuple[float,
     return float(found.low), float(found.high)
 
 
-ROUGH: Final = {"few", "equal"}
+ROUGH: Final = {"few"}
 """An interval is given, with a note."""
 
 NOTED: Final[dict[str, Sequence[int | None]]] = {

@@ -96,19 +96,54 @@ def test_whole_numbers_have_the_errors_of_doubles(size: int) -> None:
     whole, doubles = find_best(Paired(numbers, 3.0)), find_best(Paired(numbers.astype(float), 3.0))
     for got, expected in ((whole.low, doubles.low), (whole.high, doubles.high)):
         assert got == pytest.approx(expected, rel=1e-12)
-    assert not whole.candidate[2]  # never varies: surely worse than the one before
+    assert not whole.candidate[3]
 
 
 def test_cells_equal_in_every_replication_cannot_be_told_apart() -> None:
     """That 200 replications show no difference does not make it 0."""
     values = paired([3, 3, 400], 200, np.random.default_rng(15)).numbers
     values[1] = values[0]
-    got = find_best(Paired(values))
-    assert got.candidate.tolist() == [True, True, False]
-    assert got.best is None
-    assert got.difference[:2].tolist() == [0.0, 0.0]
-    assert (got.low[:2] < 0).all()
-    assert (got.high[:2] > 0).all()
+    for span in (math.inf, 1000.0):
+        got = find_best(Paired(values, span=span))
+        assert got.candidate.tolist() == [True, True, False]
+        assert got.best is None
+        assert got.difference[:2].tolist() == [0.0, 0.0]
+        assert (got.low[:2] < 0).all()
+        assert (got.high[:2] > 0).all()
+
+
+def test_what_was_never_seen_is_not_taken_for_impossible() -> None:
+    """B is worse by far, but for 200 drops in one of 1,000 replications: 35 % of runs named it.
+
+    No request counts twice, so differences are bounded by the requests, some 4,200 in two cells
+    each; with that a fresh seed names a best as seldom as never.
+    """
+    generator = np.random.default_rng(18)
+    named = 0
+    for _ in range(200):
+        a = generator.random(1000) < 0.10
+        b = (generator.random(1000) < 0.03) + 200 * (generator.random(1000) < 0.001)
+        named += find_best(Paired(np.stack([a.astype(np.int64), b]), span=4200.0)).best is not None
+        assert find_best(Paired(np.stack([a.astype(np.int64), b]))).best is None, "nothing known"
+    assert named == 0
+
+
+def test_a_difference_that_never_varied_may_still_vary() -> None:
+    values = np.array([[5] * 1000, [9] * 1000])
+    assert find_best(Paired(values)).best is None
+    got = find_best(Paired(values, span=100.0))
+    assert got.high[1] == pytest.approx(4 + bernstein(values[1] - values[0], 200.0, 2 * 0.05))
+    assert find_best(Paired(values, span=20.0)).best == 0
+
+
+def test_of_fifty_equal_cells_some_is_surely_not_better_than_all_others() -> None:
+    """Which is true; that it is not the best would be wrong, and was said in 64 % of runs."""
+    values = Paired(np.random.default_rng(19).poisson(50, (50, 400)))
+    got = find_best(values)
+    assert not got.candidate.all()
+    # of each mean less the best of the others, which is 0 for all
+    assert ((got.low <= 0) & (got.high >= 0)).all()
+    assert (got.low[~got.candidate] == 0).all()
 
 
 def bernstein(differences: NDArray[Any], span: float, alpha: float) -> float:
@@ -122,17 +157,15 @@ def bernstein(differences: NDArray[Any], span: float, alpha: float) -> float:
 def test_rare_differences_have_the_interval_of_their_span(kind: type) -> None:
     """299 of 1,200 differ, all to one side: Student's interval would exclude 0."""
     values = np.full((2, 1200), 50)
-    values[0, 0], values[0, 1] = 0, 90  # the span of all cells, where both are equal
-    values[1] = values[0]
     values[1, 100:399] += 2
-    got = find_best(Paired(values.astype(kind)))
+    got = find_best(Paired(values.astype(kind), span=90.0))
     width = bernstein(values[1] - values[0], 2 * 90, 2 * 0.05)
     mean = 2 * 299 / 1200
     assert got.high[1] == pytest.approx(mean + width)
     assert got.low[1] == pytest.approx(min(0, mean - width))
     assert got.candidate.all()
     values[1, 399] += 2  # 300: from here on it is Student's
-    assert find_best(Paired(values.astype(kind))).best == 0
+    assert find_best(Paired(values.astype(kind), span=90.0)).best == 0
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
@@ -140,7 +173,7 @@ def test_skewed_differences_have_the_interval_of_their_span(kind: type) -> None:
     values = np.zeros((2, 600), np.int64)
     values[1] = 2
     values[1, :5] = 80  # skewness 11: needs 3,000
-    got = find_best(Paired(values.astype(kind)))
+    got = find_best(Paired(values.astype(kind), span=80.0))
     difference = values[1]
     width = bernstein(difference, 2 * 80, 2 * 0.05)
     assert got.high[1] == pytest.approx(difference.mean() + width)
@@ -148,11 +181,12 @@ def test_skewed_differences_have_the_interval_of_their_span(kind: type) -> None:
 
 
 def test_a_mean_of_rare_values_is_not_surely_within_its_bound() -> None:
-    drops = np.zeros((2, 1000), np.int64)
-    drops[1] = 100
-    drops[1, :500] = 120
+    numbers = np.zeros((2, 1000), np.int64)
+    numbers[1] = 100
+    numbers[1, :500] = 120
+    drops = Paired(numbers, span=400.0)
     found = [
-        find_best(Paired(drops), "min", [Constraint(Paired(drops), "<=", bound)]).feasible.tolist()
+        find_best(drops, "min", [Constraint(drops, "<=", bound)]).feasible.tolist()
         for bound in (0.1, 10.0)
     ]
     assert found == [[UNDECIDED, NO], [YES, NO]]
@@ -228,10 +262,8 @@ def test_nothing_is_best_where_nothing_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(("relation", "expected"), [("<", NO), ("<=", YES), (">=", YES), (">", NO)])
-def test_a_mean_that_never_varies_meets_its_bound_exactly(
-    relation: Relation, expected: str
-) -> None:
-    values = Paired(np.full((1, 50), 6))
+def test_a_mean_that_cannot_vary_meets_its_bound_exactly(relation: Relation, expected: str) -> None:
+    values = Paired(np.full((1, 50), 6), span=0.0)
     got = find_best(values, "min", [Constraint(values, relation, 6.0)])
     assert got.feasible.tolist() == [expected]
 
@@ -312,12 +344,12 @@ def test_a_cell_that_was_as_good_in_every_replication_need_not_be() -> None:
     assert got.on.tolist() == [UNDECIDED, YES, YES]
 
 
-def test_equal_cells_share_their_place() -> None:
+def test_of_cells_that_are_equal_so_far_one_may_dominate() -> None:
     drops, load = far_apart([10, 10, 30, 30], 16), far_apart([60, 60, 80, 80], 17)
     for values in (drops, load):
         values[1], values[3] = values[0], values[2]
     got = find_frontier(Paired(drops), Paired(load))
-    assert got.on.tolist() == [YES, YES, NO, NO]
+    assert got.on.tolist() == [UNDECIDED, UNDECIDED, NO, NO]
     assert set(got.dominated_by.tolist()[2:]) <= {0, 1}
 
 

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from samples import OUTAGE, cell_frame, claim, interval_of_share, note_of, row_frame
+from samples import OUTAGE, cell_frame, claim, interval_of_share, line, note_of, row_frame
 from scipy import stats
 
+import mc
 from mc.experiment import Claim, Relation
-from mc.model import Cell
-from mc.statistics import CLAIMS_SCHEMA, judge, verdict
+from mc.model import Cell, Thresholds
+from mc.statistics import (
+    CLAIMS_SCHEMA,
+    count_claims,
+    intervals,
+    judge,
+    summarise,
+    verdict,
+    verdicts,
+)
 
 
 def judged(sentence: Claim, *columns: dict[str, Any], cell: Cell = OUTAGE) -> dict[str, Any]:
@@ -40,7 +49,8 @@ def test_each_relation_counts_the_replications_in_which_it_holds(
 def test_a_chain_holds_where_every_link_holds_and_shows_its_weakest() -> None:
     x, y, z = [1, 2, 3, 4] * 400, [11, 12, 13, 15] * 400, [12, 11, 14, 16] * 400
     found = judged(claim("<", (0, 1, 2)), {"calls": x}, {"calls": y}, {"calls": z})
-    interval = stats.ttest_rel(y, z).confidence_interval(0.95)
+    # of two links: either may be the weakest
+    interval = stats.ttest_rel(y, z).confidence_interval(0.975)
     assert (found["n_holds"], found["left"], found["right"]) == (1200, "cell 1", "cell 2")
     got = found["mean_difference"], found["ci_low"], found["ci_high"]
     expected = (-0.5, interval.low, interval.high)
@@ -94,17 +104,50 @@ def test_a_rate_is_compared_with_a_printed_number_as_a_ratio() -> None:
 
 
 def test_replications_with_an_undefined_value_are_not_counted() -> None:
-    sentence = claim("<", (0, 1), ("drain", "calls"))
+    sentence = claim("<", (0, 1), ("second_peak", "calls"))
     found = judged(
         sentence,
-        {"drain": [1, None, 1, 5], "calls": [1, 1, 1, 1]},
-        {"drain": [2, 2, None, 4], "calls": [2, 2, 2, 2]},
+        {"second_peak": [1, None, 1, 5], "calls": [1, 1, 1, 1]},
+        {"second_peak": [2, 2, None, 4], "calls": [2, 2, 2, 2]},
     )
     assert (found["n"], found["n_holds"]) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("relation", "against_5", "against_cell"),
+    [("<", 1, 1), ("<=", 2, 2), ("=", 1, 1), (">=", 3, 2), (">", 2, 1)],
+)
+def test_what_did_not_come_within_the_run_is_later_than_every_number(
+    relation: Relation, against_5: int, against_cell: int
+) -> None:
+    """And than all that came; of two that did not come no relation is known to hold."""
+    x = {"drain": [3, 5, None, None]}
+    found = judged(claim(relation, (0,), ("drain",), 5), x)
+    assert (found["n"], found["n_holds"]) == (4, against_5)
+    found = judged(claim(relation, (0, 1), ("drain",)), x, {"drain": [None, 5, 2, None]})
+    assert (found["n"], found["n_holds"]) == (4, against_cell)
+    assert (found["share_defined"], found["mean_difference"]) == (0.25, 0.0)
+
+
+def test_half_of_the_runs_that_never_drain_do_not_drain_in_time() -> None:
+    """It was said to hold in 100 %: of the other half."""
+    cell = Cell(rounds=1500, capacity=1, fault_start=200, fault_rounds=100, tries=(9,))
+    rows = mc.simulate([cell], 1000, seed=20260802)
+    cells = cell_frame(cell)
+    found = judge(rows, cells, [claim("<=", (0,), ("drain",), 1200)]).row(0, named=True)
+    got = found["n"], found["share"], found["share_defined"], found["verdict"]
+    assert got == (1000, 0.516, 0.516, "depends on the seed")
+    of_drain = line(summarise(rows, cells), "drain")
+    assert (of_drain["n"], of_drain["share_defined"]) == (516, 0.516)
+    assert of_drain["mean"] == pytest.approx(769.2, abs=0.05)
+    assert of_drain["median"] == np.sort(rows["drain"].drop_nulls())[499], "of all 1,000"
+    assert [of_drain[f"p{p}"] for p in (75, 95, 99)] == [None] * 3, "later than the run"
+    assert of_drain["worst_mean"] is None
+
+
 def test_a_claim_without_replications_has_no_verdict() -> None:
-    found = judged(claim("<", (0, 1), ("drain",)), {"drain": [None]}, {"drain": [3]})
+    sentence = claim("<", (0, 1), ("second_peak",))
+    found = judged(sentence, {"second_peak": [None]}, {"second_peak": [3]})
     got = [found[name] for name in ("share", "share_low", "mean_difference", "verdict")]
     assert (found["n"], got) == (0, [None] * 4)
 
@@ -128,19 +171,30 @@ def test_verdicts_turn_exactly_at_their_bounds() -> None:
     below, above = math.nextafter(0.95, 0), math.nextafter(0.05, 1)
     assert (verdict(0.95, 1.0), verdict(below, 1.0)) == ("holds", "open")
     assert (verdict(0.0, 0.05), verdict(0.0, above)) == ("fails", "open")
-    assert verdict(0.01, 0.99) == "depends on the seed"
+    assert verdict(math.nextafter(0.05, 1), below) == "depends on the seed"
+    assert [verdict(0.05, 0.5), verdict(0.5, 0.95), verdict(0.01, 0.99)] == ["open"] * 3
     assert verdict(None, None) is None
+    strict = Thresholds(fails=0.01, holds=0.99)
+    assert [verdict(0.96, 1.0, strict), verdict(0.99, 1.0, strict)] == ["open", "holds"]
+    assert [verdict(0.0, 0.04, strict), verdict(0.02, 0.9, strict)] == [
+        "open",
+        "depends on the seed",
+    ]
 
 
 @pytest.mark.parametrize(
     ("n_holds", "expected"),
     [
         (10_000, "holds"),
-        (9_543, "holds"),
-        (9_541, "depends on the seed"),
-        (9_500, "depends on the seed"),
-        (459, "depends on the seed"),
-        (457, "fails"),
+        (9_587, "holds"),
+        (9_586, "open"),
+        (9_500, "open"),
+        (9_410, "open"),
+        (9_409, "depends on the seed"),
+        (591, "depends on the seed"),
+        (590, "open"),
+        (414, "open"),
+        (413, "fails"),
         (0, "fails"),
     ],
 )
@@ -150,11 +204,59 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(n_holds: int, expected: 
     assert got == expected
 
 
-def test_71_replications_cannot_make_a_claim_hold() -> None:
-    """The lower end for n of n is 0.025**(1 / n)."""
-    got = [judged(claim("=", (0,), value=0), {"calls": [0] * n})["verdict"] for n in (71, 72)]
+def test_157_replications_cannot_make_a_claim_hold() -> None:
+    """The lower end for n of n is (0.05 / (n + 1))**(1 / n)."""
+    got = [judged(claim("=", (0,), value=0), {"calls": [0] * n})["verdict"] for n in (157, 158)]
     expected = ["open", "holds"]
     assert got == expected
+
+
+def test_an_open_claim_says_how_many_replications_would_decide_it() -> None:
+    """The lesson's second wave: 4.336 % of seeds, which 10,000 replications cannot tell from 5."""
+    calls = [0] * 434 + [1] * 9566
+    found = judged(claim("=", (0,), value=0), {"calls": calls})
+    assert found["verdict"] == "open"
+    n = found["n_to_decide"]
+    assert n == 18_000
+    # so many give a verdict if the share stays as it is, and a tenth fewer do not
+    for times, expected in ((n / 10_000, "fails"), (0.9 * n / 10_000, "open")):
+        low, high = intervals.share_at_any_time(round(434 * times), round(10_000 * times))
+        assert verdict(float(low), float(high)) == expected
+    assert judged(claim("=", (0,), value=1), {"calls": calls})["n_to_decide"] == n
+    decided = judged(claim("=", (0,), value=0), {"calls": [0] * 1000})
+    assert (decided["verdict"], decided["n_to_decide"]) == ("holds", None)
+
+
+def test_a_share_at_a_threshold_is_never_decided() -> None:
+    calls = [0] * 950 + [1] * 50
+    found = judged(claim("=", (0,), value=0), {"calls": calls})
+    assert (found["verdict"], found["n_to_decide"]) == ("open", None)
+
+
+def test_thresholds_may_be_others() -> None:
+    rows, cells = row_frame({"calls": [0] * 980 + [1] * 20}), cell_frame(OUTAGE)
+    counted = count_claims(rows, cells, claims := [claim("=", (0,), value=0)])
+    got = [
+        verdicts(counted, cells, claims, thresholds=Thresholds(0.01, holds))["verdict"].item()
+        for holds in (0.9, 0.98, 0.995)
+    ]
+    assert got == ["holds", "open", "depends on the seed"]
+
+
+def test_the_interval_of_the_weakest_of_eight_equal_links_covers() -> None:
+    """The weakest is chosen by the same numbers: alone its interval covered 79 to 84 %.
+
+    200 experiments: with a true coverage of 95 % a fresh seed would be below 90 % in 0.2 %.
+    """
+    generator = np.random.default_rng(34)
+    chain = claim("<=", tuple(range(9)))
+    n_covered = 0
+    for _ in range(200):
+        values = generator.poisson(50, (9, 250))
+        rows = pl.concat([row_frame({"calls": x}, index) for index, x in enumerate(values)])
+        found = judge(rows, cell_frame(*[OUTAGE] * 9), [chain]).row(0, named=True)
+        n_covered += found["ci_low"] <= 0 <= found["ci_high"]
+    assert n_covered >= 181
 
 
 # --- times ----------------------------------------------------------------------------------
@@ -211,13 +313,26 @@ def test_the_mean_difference_of_a_multiple_is_that_of_scipy() -> None:
     assert found["note"] is None
 
 
-def test_a_multiple_of_a_ratio_is_compared_in_millionths() -> None:
-    """1 / 3 is 0.333333, so three times it is below 1."""
+def test_a_multiple_of_a_ratio_is_compared_exactly() -> None:
+    """1 / 3 was 0.333333, and three times it below 1."""
     columns = {"calls": [9, 10], "requests": [9, 10]}, {"calls": [3, 1], "requests": [9, 3]}
-    got = judged(claim("=", (0, 1), ("multiplier",), times=3.0), *columns)["n_holds"]
-    assert got == 0
-    got = judged(claim("=", (0, 1), ("multiplier",), times=3.0, margin=1e-6), *columns)["n_holds"]
-    assert got == 2
+    for margin in (None, 1e-6):
+        sentence = claim("=", (0, 1), ("multiplier",), times=3.0, margin=margin)
+        assert judged(sentence, *columns)["n_holds"] == 2
+    against = claim("=", (0,), ("multiplier",), 0.333333)
+    assert judged(against, columns[1])["n_holds"] == 0
+    against = claim("=", (0,), ("multiplier",), 0.333333, margin=1e-6)
+    assert judged(against, columns[1])["n_holds"] == 2
+
+
+def test_the_same_multiplier_needs_the_same_calls() -> None:
+    """At 5 million requests one call more is less than a millionth: such were the same."""
+    requests = [5_000_000] * 30
+    calls = [6_000_000 + k for k in range(30)]
+    x, y = {"requests": requests, "calls": calls}, {"requests": requests, "calls": calls[::-1]}
+    for metric in ("multiplier", "calls"):
+        assert judged(claim("=", (0, 1), (metric,)), x, y)["n_holds"] == 0, metric
+        assert judged(claim("<", (0, 1), (metric,)), x, y)["n_holds"] == 15, metric
 
 
 def test_rates_over_windows_of_different_length_are_compared_as_numbers() -> None:
@@ -279,8 +394,9 @@ def spread(mean: float, sd: float, n: int, seed: int = 32) -> list[int]:
         (0, 10, 2.0, "holds"),
         (1, 10, 2.0, "holds"),
         (2, 10, 2.0, "open"),
-        (3, 10, 2.0, "fails"),
-        (-3, 10, 2.0, "fails"),
+        (3, 10, 2.0, "open"),
+        (4, 10, 2.0, "fails"),
+        (-4, 10, 2.0, "fails"),
         (0, 10, 0.5, "open"),
         (0, 10, None, "open"),  # no sample shows that a mean is exactly 0
         (3, 10, None, "fails"),
@@ -297,9 +413,9 @@ def test_practical_equality_on_average_is_two_one_sided_tests(
     ends = margin or 0.0
     above = stats.ttest_1samp(d, -ends, alternative="greater").pvalue
     below = stats.ttest_1samp(d, ends, alternative="less").pvalue
-    assert (got == "holds") == (max(above, below) <= 0.05)
+    assert (got != "holds") or (max(above, below) <= 0.05)
     low, high = stats.ttest_1samp(d, 0).confidence_interval(0.95)
-    assert (got == "fails") == (low > ends or high < -ends)
+    assert (got != "fails") or (low > ends or high < -ends)
 
 
 # --- on average -----------------------------------------------------------------------------
@@ -350,18 +466,19 @@ def test_a_chain_holds_on_average_where_all_links_do_and_fails_where_one_does() 
 
 def test_a_link_that_fails_is_enough_whatever_is_known_of_the_others() -> None:
     low, high, same = ({"calls": spread(mean, 20, 900, seed=1)} for mean in (0, 10, 10))
-    found = judged(claim("=", (0, 1, 2)), low, high, same)
-    assert (found["n_holds"], found["on_average"]) == (0, "fails")
+    noise = {"calls": spread(10, 20, 900, seed=2)}
+    found = judged(claim("=", (0, 1, 2)), low, noise, noise)
+    assert found["on_average"] == "fails"
     found = judged(claim("=", (0, 1)), high, same)
     assert (found["n_holds"], found["on_average"]) == (900, None)
 
 
-def test_few_equal_differences_decide_nothing_on_average() -> None:
-    got = [
-        judged(claim("<", (0, 1)), {"calls": [1] * n}, {"calls": [3] * n})["on_average"]
-        for n in (2, 199, 200)
-    ]
-    assert got == [None, None, "holds"]
+def test_equal_differences_decide_nothing_on_average() -> None:
+    """How seldom another one comes is known, its size is not."""
+    for n in (2, 200, 10_000):
+        found = judged(claim("<", (0, 1)), {"calls": [1] * n}, {"calls": [3] * n})
+        assert (found["on_average"], found["ci_low"]) == (None, None)
+        assert found["note"].startswith(f"the same in all {n:,}")
 
 
 def test_between_is_judged_at_both_ends_on_average() -> None:
@@ -405,10 +522,10 @@ def test_the_intervals_of_several_claims_hold_together() -> None:
     frame = judge(rows, cell_frame(*[OUTAGE] * 3), claims)
     for found in frame.iter_rows(named=True):
         got = found["share_together_low"], found["share_together_high"]
-        expected = interval_of_share(found["n_holds"], 500, 1 - 0.05 / 4)
-        assert got == pytest.approx(expected, rel=1e-9)  # scipy searches a root
+        ends = intervals.share_at_any_time(found["n_holds"], 500, 1 - 0.05 / 4)
+        assert got == tuple(map(float, ends))
         got = found["together_low"], found["together_high"]
-        wide = -stats.t.ppf(0.025 / n_links, 499) * found["mcse"]
+        wide = float(intervals.half_width_at_any_time(500, found["mcse"], 1 - 0.05 / n_links))
         expected = found["mean_difference"] - wide, found["mean_difference"] + wide
         assert got == pytest.approx(expected, rel=1e-12)  # another order of operations
         assert found["together_low"] < found["ci_low"] < found["ci_high"] < found["together_high"]
@@ -416,13 +533,13 @@ def test_the_intervals_of_several_claims_hold_together() -> None:
 
 
 def test_verdicts_are_those_of_all_claims_together() -> None:
-    """72 of 72 are enough for one claim, and for two 0.0125**(1 / n) decides."""
+    """158 of 158 are enough for one claim, and for two (0.025 / (n + 1))**(1 / n) decides."""
     columns = {"calls": [0] * 85}
     for n_claims, n, expected in (
-        (1, 72, "holds"),
-        (2, 72, "open"),
-        (2, 85, "open"),
-        (2, 86, "holds"),
+        (1, 158, "holds"),
+        (2, 158, "open"),
+        (2, 172, "open"),
+        (2, 173, "holds"),
     ):
         rows = row_frame({"calls": [0] * n})
         claims = [claim("=", (0,), value=0)] * n_claims
@@ -436,7 +553,7 @@ def test_verdicts_are_those_of_all_claims_together() -> None:
 
 
 def test_a_mean_that_is_told_alone_may_be_open_among_many_claims() -> None:
-    x, y = spread(2, 20, 900), [1000] * 900  # three standard errors
+    x, y = spread(3, 25, 900), [1000] * 900
     rows = pl.concat([row_frame({"calls": x}), row_frame({"calls": y}, 1)])
     got = [
         judge(rows, cell_frame(OUTAGE, OUTAGE), [claim(">", (0, 1))] * m)["on_average"][0]

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from mc.model.digits import MIN_REPLICATIONS
 from mc.statistics.control import (
     MIN_RESIDUAL,
     SUMS,
@@ -18,7 +19,6 @@ from mc.statistics.control import (
     adjusted_mean,
     adjusted_means,
 )
-from mc.statistics.intervals import MIN_REPLICATIONS
 
 Sums = dict[str, Any]
 MU1, MU2 = Fraction(3888.8), Fraction(97.22)

@@ -90,15 +90,6 @@ def difference(x: Column, y: Column) -> Ends:
     return mean(x - y)
 
 
-def deviation(x: Column) -> Ends:
-    """Interval of the standard deviation."""
-    deviations = x - x.mean(axis=1, keepdims=True)
-    low, high = intervals.sd_interval(
-        x.shape[1], x.std(axis=1, ddof=1), np.square(np.square(deviations)).mean(axis=1)
-    )
-    return low, high, ~np.isnan(low)
-
-
 def quantile(p: Fraction, x: Column) -> Ends:
     """Order statistics."""
     ranks = intervals.quantile_ranks(x.shape[1], p)
@@ -211,14 +202,6 @@ def cases(pool: dict[str, dict[str, Column]]) -> Iterator[Case]:
         ("outage 9", "late"),
     ):
         yield case("mean, Student", cell, metric, pool[cell][metric].mean(), mean)
-    for cell, metric in (
-        ("outage 27", "window_calls"),
-        ("degradation 9", "calls"),
-        ("degradation 9", "dropped"),
-        ("outage 27", "peak"),
-        ("degradation 27", "second_peak"),
-    ):
-        yield case("standard deviation", cell, metric, pool[cell][metric].std(), deviation)
     for cell, metric in (
         ("outage 27", "window_calls"),
         ("degradation 9", "dropped"),

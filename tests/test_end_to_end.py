@@ -77,9 +77,14 @@ def test_stdout_has_every_scenario_every_policy_and_every_verdict(
     for policy in POLICIES:
         assert sum(line.startswith(f"{policy} (max_attempts ") for line in lines) == 3 * 2  # tables
     got = {
-        verdict: sum(line.rstrip().endswith(f"  {verdict}") for line in lines)
-        for verdict in ("holds", "fails", "depends on the seed")
+        verdict: sum(line.rstrip().endswith(f"  {end}") for line in lines)
+        for verdict, end in (
+            ("open", "open, about"),
+            ("fails", "fails"),
+            ("depends on the seed", "depends on the seed"),
+        )
     }
+    got = {verdict: n for verdict, n in got.items() if n}
     expected = dict(results.claims["verdict"].value_counts().iter_rows())
     assert got == expected
     assert lines[-1] == "Results: results/lesson"
@@ -87,7 +92,8 @@ def test_stdout_has_every_scenario_every_policy_and_every_verdict(
 
 def test_stderr_has_no_more_than_progress(done: subprocess.CompletedProcess[str]) -> None:
     lines = done.stderr.splitlines()
-    assert all(" rows, " in line or line.startswith("compiling the kernel") for line in lines)
+    allowed = (" rows, ", "compiling the kernel", "a budget that never forgets")
+    assert all(any(part in line for part in allowed) for line in lines)
 
 
 def test_the_same_command_again_says_the_same_and_changes_nothing(
@@ -220,4 +226,6 @@ def test_a_claim_is_judged_replication_by_replication(results: mc.Results) -> No
     low, high = interval_of_share(int(holds.sum()), N)
     assert math.isclose(claim["share_low"], low)
     assert math.isclose(claim["share_high"], high)
-    assert claim["verdict"] == "holds"
+    # 200 replications are too few for so many claims together, at every look
+    assert claim["verdict"] == "open"
+    assert claim["n_to_decide"] > N

@@ -983,6 +983,27 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             '[grid]\nbudget = ["none", 1]\nbackoff_cap = [8, 16]',
             "3 cells repeat others: without retries, budget and backoff change nothing",
         ),
+        (
+            "[fixed]\nfault_rounds = 100\nrounds = 1300\ntries = 27\nbackoff_cap = 32",
+            "a request may wait longer than the run goes on after the fault",
+        ),
+        ("[fixed]\nfault_rounds = 100\nrounds = 1400\ntries = 27\nbackoff_cap = 32", None),
+        (
+            "[fixed]\nfault_rounds = 2000\nrounds = 2700\ntries = 9\nbackoff_cap = 16\n"
+            "arrivals_per_second = 500",
+            "what the fault leaves behind cannot be served in the rest of the run",
+        ),
+        (
+            "[fixed]\nfault_rounds = 300\ntries = 27\nbackoff_cap = 32\nbudget = 0.3",
+            "a budget that never forgets saves up in the calm: of the retries that the fault can "
+            "use 62 % in default",
+        ),
+        ("[fixed]\nfault_rounds = 300\nfault_start = 33\ntries = 3\nbudget = 0.3", None),
+        (
+            "[fixed]\nfault_rounds = 300\ntries = 3\n"
+            'budget = {kind = "ratio", ratio = 0.3, window = "10 s"}',
+            None,
+        ),
         ("[fixed]\nfault_rounds = 10", None),
     ],
 )

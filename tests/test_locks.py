@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,9 +18,11 @@ from typing import Any, Final
 
 import pytest
 from folders import assert_same_results, run, snapshot
+from typer.testing import CliRunner
 
 import mc
 from mc import store
+from mc.cli import app
 from mc.store import FolderError, lock
 
 TEXT: Final = """
@@ -295,6 +298,20 @@ def test_a_run_that_ends_early_leaves_no_lock(
     with pytest.raises(error):
         run(TEXT, tmp_path / "out")
     assert not (tmp_path / "out" / ".lock").exists()
+
+
+def test_a_disk_that_is_full_to_the_last_byte_ends_the_run_and_leaves_no_lock(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", refuse)
+    monkeypatch.chdir(out.parent)
+    done = CliRunner().invoke(app, ["run", "small.toml", "--out", "out", "--replications", "200"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("out/.lock: No space left on device; ")
+    assert not (out / ".lock").exists()
 
 
 def test_a_run_that_has_lost_its_lock_leaves_that_of_another(out: Path) -> None:

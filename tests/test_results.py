@@ -140,16 +140,19 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "denied": pl.Int64(),
     },
     "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
-    | floats("mean sd mcse ci_low ci_high sd_low sd_high min")
+    | floats("share_defined share_defined_low share_defined_high")
+    | floats("mean sd mcse ci_low ci_high min p01 p01_low p01_high")
     | floats("p05 p05_low p05_high p25 p25_low p25_high median median_low median_high")
-    | floats("p75 p75_low p75_high p95 p95_low p95_high max")
+    | floats("p75 p75_low p75_high p95 p95_low p95_high p99 p99_low p99_high max")
     | floats("share_zero share_zero_low share_zero_high")
+    | floats("worst_mean worst_mean_low worst_mean_high")
+    | floats("share_above_capacity share_above_capacity_low share_above_capacity_high")
     | floats("adjusted_mean adjusted_mcse adjusted_low adjusted_high adjusted_reduction")
     | floats("ratio_of_means ratio_of_means_low ratio_of_means_high")
     | {"n_needed": pl.Int64(), "note": STRING}
     | floats("published published_percentile published_tail"),
     "comparisons": {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": STRING, "n": pl.Int64()}
-    | floats("mean_difference sd mcse ci_low ci_high")
+    | floats("share_defined mean_difference sd mcse ci_low ci_high")
     | floats("relative_change relative_low relative_high")
     | floats("share_less share_less_low share_less_high")
     | floats("share_equal share_equal_low share_equal_high")
@@ -167,9 +170,10 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "n": pl.Int64(),
         "n_holds": pl.Int64(),
     }
-    | floats("share share_low share_high share_together_low share_together_high")
+    | floats("share share_low share_high share_together_low share_together_high share_defined")
     | floats("mean_difference mcse ci_low ci_high together_low together_high margin")
     | {"note": STRING, "on_average": STRING, "verdict": STRING}
+    | {"n_to_decide": pl.Int64()}
     | {"lesson_n": pl.Int64()}
     | floats("lesson_share lesson_low lesson_high lesson_mean_difference lesson_mcse"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -326,6 +327,11 @@ def test_another_kernel_would_be_found(folder: Path, monkeypatch: pytest.MonkeyP
     found = mc.verify(folder, all_rows=True)
     assert set(found.differences["counter"]) == {"requests"}
     assert found.differences.height == N_ROWS
+
+
+def test_a_sample_may_go_on_for_ever_and_ends_when_all_was_made(folder: Path) -> None:
+    found = mc.verify(folder, seconds=math.inf)
+    assert (found.ok, found.n_checked) == (True, N_ROWS)
 
 
 def test_no_results_are_a_clear_error(tmp_path: Path) -> None:

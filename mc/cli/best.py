@@ -91,8 +91,8 @@ def _blocks(
     from mc.model.digits import format_estimate
 
     yield title
-    yield "Difference to the best of the others, all of a table together with 95 %:"
-    yield "where an interval ends at 0 the cell is surely the best, or surely not."
+    yield "Difference to the best of the others, all of a table together with 95 %: where an"
+    yield "interval ends at 0 the cell is as good as all others, or not better than all others."
     conditions = cells.columns[cells.columns.index("mean") + 1 : cells.columns.index("difference")]
     told = {name: metric_for_reader(name, source) for name in conditions}
     factors = {name: factor for name, (_, factor) in told.items()}
@@ -139,14 +139,16 @@ def _difference_text(cell: dict[str, Any]) -> str:
 def _standing(cell: dict[str, Any]) -> str:
     if cell["feasible"] == "no":
         return "not feasible"
-    standing = "may be best" if cell["candidate"] else "not the best"
+    if cell["best"]:
+        return "best"
+    standing = "may be best" if cell["candidate"] else "not better\nthan all"
     return standing if cell["feasible"] == "yes" else f"{standing},\nif feasible"
 
 
 def _answer(cells: pl.DataFrame, names: Sequence[str]) -> str:
     winner, *same = [name for name, best in zip(names, cells["best"], strict=True) if best] or [""]
     if winner:
-        equals = f" (the same in every replication: {_listed(same)})" if same else ""
+        equals = f" (equal in all {cells[0, 'n']:,} replications: {_listed(same)})" if same else ""
         return f"Best: {winner}{equals}."
     candidates = [name for name, may_be in zip(names, cells["candidate"], strict=True) if may_be]
     if not candidates:

@@ -54,6 +54,7 @@ def compare(
 def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from mc.cli.result_tables import is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import MISSING, format_estimate, half_width
     from mc.store import for_reader
@@ -73,19 +74,22 @@ def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[
                 _percent(line["relative_change"]), _percent(half_width(line, "relative"))
             )
             shares = (f"{100 * line[f'share_{name}']:.1f}" for name in ("less", "equal", "greater"))
-            row = (
-                metric_for_reader(line["metric"], source)[0],
-                mean,
-                error,
-                change,
-                *shares,
-                f"{line['n']:,}",
-            )
+            error = f"~{error}" if error and is_rough(line) else error
+            n = f"{line['n']:,}"
+            if line["share_defined"] < 1:
+                n += f"\n({100 * line['share_defined']:.1f} %)"
+            name = metric_for_reader(line["metric"], source)[0]
+            row = (name, mean, error, change, *shares, n)
             table.add_row(*("" if entry == MISSING else entry for entry in row))
         yield table
         notes = lines.filter(lines["note"].is_not_null(), lines["n"] > 0).select("metric", "note")
         for name, note in notes.iter_rows():
-            yield Text(f"no interval for {name}: {note}", "dim")
+            yield Text(f"{name}: {note}", "dim")
+        if (lines["share_defined"] < 1).any():
+            yield Text(
+                "n: replications in which both come within the run; the difference is of these",
+                "dim",
+            )
 
 
 def _percent(share: float | None) -> float | None:

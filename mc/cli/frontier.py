@@ -74,13 +74,21 @@ def _blocks(
         table = table_of("cell", one, "±", other, "±", "on it", "beaten by")
         table.columns[-1].no_wrap = False
         lines = list(group.iter_rows(named=True))
-        names = {cell["cell"]: name for cell, name in zip(lines, listed, strict=True)}
-        for cell in sorted(lines, key=lambda cell: (order[cell["on"]], cell[metrics[0]])):
+        names: dict[int, list[str]] = {}
+        of_cell = {cell["cell"]: names.setdefault(cell["group"], []) for cell in lines}
+        for cell, name in zip(lines, listed, strict=True):
+            of_cell[cell["cell"]].append(name)
+        once = {cell["group"]: cell for cell in reversed(lines)}.values()
+        for cell in sorted(once, key=lambda cell: (order[cell["group_on"]], cell[metrics[0]])):
             numbers = [
                 text
                 for metric in metrics
                 for text in format_estimate(cell[metric], cell[f"{metric}_half_width"])
             ]
-            beaten_by = names.get(cell["dominated_by"], "")
-            table.add_row(Text(names[cell["cell"]]), *numbers, cell["on"], Text(beaten_by))
+            named = "\n= ".join(names[cell["group"]])
+            on = cell["on"] if cell["on"] == cell["group_on"] else "at least one"
+            beaten_by = " = ".join(of_cell.get(cell["dominated_by"], []))
+            table.add_row(Text(named), *numbers, on, Text(beaten_by))
         yield table
+        if len(once) < len(lines):
+            yield f"=: equal in all {group[0, 'n']:,} replications; which is better is unknown."

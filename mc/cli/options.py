@@ -73,7 +73,9 @@ Replications = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Seed, in place of the file's.")]
 Jobs = Annotated[
     int | None,
-    typer.Option(help="Threads; results do not depend on it.  [default: all cores]", min=1),
+    typer.Option(
+        help="Threads; results do not depend on it.  [default: all cores]", min=1, max=1024
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

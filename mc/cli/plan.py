@@ -8,6 +8,7 @@ from mc.cli import options
 from mc.cli.formats import Facts, print_facts
 from mc.cli.readable import rough_duration, size
 from mc.cli.signals import interruptible
+from mc.cli.stderr import write_message
 
 if TYPE_CHECKING:
     from mc.runner import Plan
@@ -39,6 +40,7 @@ def plan(
             jobs=jobs,
             overrides=options.name_values(settings),
             force=force,
+            say=write_message,
         )
         print_facts(_facts(cost), form)
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 MAX_CELLS: Final = 40
 """Cells that are printed unasked; a sweep is read from its files."""
 
+RANGE: Final = {"5 %": "p05", "95 %": "p95"}
+"""Between these lie nine of ten runs: what a single outage may bring."""
+
+UNDECIDED: Final = 0.001
+"""It is said if more requests than this share are undecided when the runs end."""
+
 Estimates = Mapping[str, dict[str, Any]]
 """Cells by name: the line of each in the table of cells, and its estimates by metric."""
 
@@ -99,6 +105,7 @@ def introduction(results: Results) -> Iterator[str]:
         yield _stopping_rule(precision, n_short, readers_second(results))
     if not is_single(results):
         yield "Mean over replications, with the half-width of its 95 % interval (each alone)."
+        yield "Nine in ten single runs lie between 5 % and 95 %: a mean is no forecast of one."
         if results.summary["published"].count():
             yield (
                 "Published figure, and the percentage of replications below it (ties count half)."
@@ -159,7 +166,7 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
             title += f" ({first_to_last(counts)} replications)"
         yield ScenarioTable(title, named, _defined(named, HEADLINE), per_second)
         if not is_single(results):
-            title = f"{scenario}: waits and recovery"
+            title = f"{scenario}: failures, waits and recovery"
             yield ScenarioTable(title, named, _defined(named, RECOVERY), per_second)
 
 
@@ -248,12 +255,13 @@ class ClaimTexts(NamedTuple):
     interval: str
     difference: str
     lesson_share: str
+    to_decide: str
 
 
 def claim_texts(results: Results) -> Iterator[ClaimTexts]:
     """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
     from mc.model import METRICS, units
-    from mc.model.digits import MISSING, format_estimate, half_width
+    from mc.model.digits import MISSING
     from mc.store import for_reader
 
     per_second = readers_second(results)
@@ -263,17 +271,115 @@ def claim_texts(results: Results) -> Iterator[ClaimTexts]:
         unit = units.for_reader(own, per_second)[0]
         interval = ""
         if claim["share_low"] is not None:
-            interval = " .. ".join(_percent(claim[end]) for end in ("share_low", "share_high"))
+            interval = _interval(claim["share_low"], claim["share_high"])
         lesson_share = claim["lesson_share"]
         yield ClaimTexts(
             claim["text"],
             claim["verdict"] or MISSING,
             MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}",
             interval,
-            with_error(*format_estimate(claim["mean_difference"], half_width(claim)))
-            + (f" {unit}" if unit != own else ""),
+            with_error(*estimate_texts(claim)) + (f" {unit}" if unit != own else ""),
             "" if lesson_share is None else f"{100 * lesson_share:.1f}",
+            "" if claim["n_to_decide"] is None else f"{claim['n_to_decide']:,}",
         )
+
+
+def _interval(low: float, high: float) -> str:
+    """An interval of a share in percent; one that reaches 0 or 100 is a bound."""
+    if low == 0 or high == 1:
+        return f"at most {_percent(high)}" if low == 0 else f"at least {_percent(low)}"
+    return f"{_percent(low)} .. {_percent(high)}"
+
+
+def title_of(name: str, cell: Mapping[str, Any], metrics: Sequence[str]) -> str:
+    """The line above the numbers of a cell: its name, and how often its peak is too much."""
+    title = f"{name} (max_attempts {cell['max_attempts']}{cell['replications_text']})"
+    share = cell["peak"]["share_above_capacity"] if "peak" in metrics else None
+    if share is None:
+        return title
+    return f"{title}, peak above capacity in {_percent(share)} %"
+
+
+def is_rough(estimate: Mapping[str, Any]) -> bool:
+    """Whether it is of too few replications for its interval to cover what it promises."""
+    from mc.model.digits import MIN_REPLICATIONS
+
+    return bool(estimate["n"] < MIN_REPLICATIONS)
+
+
+def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
+    """Yield what the means that are shown need to be understood."""
+    from mc.model.digits import MIN_REPLICATIONS, share_text, unseen
+
+    shown = [
+        cell[metric]
+        for cell in cells.values()
+        for metric in metrics
+        if cell[metric]["n"] and not _is_certain(cell, metric)
+    ]
+    lacking = [e for e in shown if e["ci_low"] is None]
+    if any(e["sd"] for e in lacking):
+        yield "No ±: 0 too often, or too skewed, for so few replications (see note)."
+    never_seen = {e["n"] for e in lacking if e["sd"] == 0}
+    if never_seen:
+        n = min(never_seen)
+        share = share_text(unseen(n))
+        yield f"No ±, the same in all {n:,}: it is another in at most {share} of runs (95 %)."
+    if any(is_rough(e) and e["ci_low"] is not None for e in shown):
+        yield f"~: rough, of fewer than {MIN_REPLICATIONS} replications: covers less than 95 %."
+    if any(e["share_defined"] < 1 for e in shown):
+        yield "% of runs: those in which it comes within the run; mean and ± are of these."
+
+
+def _is_certain(cell: Mapping[str, Any], metric: str) -> bool:
+    """Whether a metric cannot vary for want of retries."""
+    from mc.model import METRICS
+
+    return cell["max_attempts"] == 1 and METRICS[metric].without_retries is not None
+
+
+def percent_defined(estimate: Mapping[str, Any]) -> str:
+    """In how many % of the runs there is such a number; empty if in all or in none."""
+    share = estimate["share_defined"]
+    return _percent(share) if estimate["n"] and share < 1 else ""
+
+
+def of_a_run(estimate: Mapping[str, Any], name: str, decimals: int) -> str:
+    """A quantile as a single run has such a number; empty where it is unknown."""
+    from mc.model.digits import to_fixed
+
+    value = estimate[name]
+    if value is None:
+        # what did not come within the run has the highest ranks
+        return "later" if estimate["n"] and estimate["share_defined"] < 1 else ""
+    return to_fixed(value, decimals)
+
+
+def undecided(results: Results) -> Iterator[str]:
+    """Yield a warning if requests are neither successful nor dropped when the runs end."""
+    import polars as pl
+
+    means = results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    share = means.pivot("metric", index="cell", values="mean").select(
+        "cell", share=pl.col("in_flight") / pl.col("requests")
+    )
+    late = share.filter(pl.col("share") > UNDECIDED)
+    if late.is_empty():
+        return
+    most = float(late["share"].max() or 0)  # type: ignore[arg-type]
+    yield (
+        f"\nUndecided when the runs end, neither successful nor dropped: up to {100 * most:.2g} % "
+        f"of the requests, more than {100 * UNDECIDED:g} % in {late.height} of "
+        f"{results.cells.height} cells. Compare no drops there; longer runs would decide them."
+    )
+
+
+def estimate_texts(line: Mapping[str, Any], name: str = "mean_difference") -> tuple[str, str]:
+    """An estimate and its error, which is marked if it is rough."""
+    from mc.model.digits import format_estimate, half_width
+
+    number, error = format_estimate(line[name], half_width(line))
+    return number, f"~{error}" if error and is_rough(line) else error
 
 
 def with_error(number: str, error: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -137,8 +138,10 @@ def _part(shard: str | None, force: bool) -> tuple[int, int] | None:
     if shard is None:
         return None
     k, slash, n = shard.partition("/")
-    if not slash or not (k.isdecimal() and n.isdecimal()) or not 1 <= int(k) <= int(n):
-        fail(f"--shard: must be K/N with whole numbers 1 <= K <= N, got {shard!r}", 2)
+    are_numbers = slash and re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", shard)
+    if not are_numbers or not 1 <= int(k) <= int(n):
+        shown = shard if len(shard) < 50 else f"{shard[:40]}..."
+        fail(f"--shard: must be K/N with whole numbers 1 <= K <= N < 10^9, got {shown!r}", 2)
     if force:
         fail("--shard and --force exclude each other: it would remove what the others make", 2)
     return int(k), int(n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,13 +12,21 @@ from mc.cli import options
 from mc.cli.formats import escaped, markdown_table, print_frame, print_json
 from mc.cli.result_tables import (
     MAX_CELLS,
+    RANGE,
+    ClaimTexts,
     ScenarioTable,
     claim_texts,
+    estimate_texts,
     introduction,
+    is_single,
     layer_lines,
     n_cells_left_out,
+    notes_on,
+    of_a_run,
+    percent_defined,
     reproduced,
     scenario_tables,
+    undecided,
     with_error,
 )
 from mc.cli.stderr import errors_as_messages, fail
@@ -134,15 +143,19 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
         if layers:
             yield from ("", "Calls per request, by layer:", "")
             yield from (f"- {escaped(f'{name}: {text}')}" for name, text in layers)
+        if not is_single(results):
+            for note in notes_on(table.cells, table.metrics):
+                yield from ("", escaped(note))
     n_more = n_cells_left_out(results)
     if n_more and not every:
         yield from ("", f"{n_more} more cells are in summary.parquet.")
-    if line := reproduced(results):
-        yield from ("", line)
+    for line in (*undecided(results), reproduced(results)):
+        yield from ("", escaped(line.strip())) if line else ()
     if results.claims.height:
         heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
         heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []
-        rows = (claim if claim.lesson_share else claim[:-1] for claim in claim_texts(results))
+        with_lesson = results.claims["lesson_share"].count() > 0
+        rows = map(partial(_claim_row, with_lesson=with_lesson), claim_texts(results))
         yield ""
         yield from markdown_table(heads, rows, n_texts=2)
     yield from ("", f"Results: {escaped(str(results.folder))}")
@@ -150,14 +163,31 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
 
 def _markdown_rows(table: ScenarioTable) -> Iterator[list[str]]:
     """For each cell a row of means, and one of published figures with their percentiles."""
-    from mc.model.digits import format_estimate, half_width
-
     for name, cell in table.cells.items():
         estimates = [cell[metric] for metric in table.metrics]
-        means = [with_error(*format_estimate(e["mean"], half_width(e))) for e in estimates]
+        means = [_markdown_mean(e) for e in estimates]
         yield [f"{name}{cell['replications_text']}", str(cell["max_attempts"]), *means]
+        ranges = [
+            [of_a_run(e, end, table.decimals(e["metric"])) for end in RANGE.values()]
+            for e in estimates
+        ]
+        if any(e["n"] > 1 for e in estimates):
+            yield [" to ".join(RANGE) + " of runs", "", *(" to ".join(ends) for ends in ranges)]
         if any(e["published"] is not None for e in estimates):
             yield ["published (percentile)", "", *map(_published, estimates)]
+
+
+def _markdown_mean(estimate: Mapping[str, Any]) -> str:
+    share = percent_defined(estimate)
+    of_runs = f" (in {share} % of runs)" if share else ""
+    return with_error(*estimate_texts(estimate, "mean")) + of_runs
+
+
+def _claim_row(claim: ClaimTexts, with_lesson: bool) -> list[str]:
+    """A line of the claims; how many replications decide one stands with its verdict."""
+    to_decide = f", about {claim.to_decide} decide" if claim.to_decide else ""
+    row = [claim.text, claim.verdict + to_decide, claim.share, claim.interval, claim.difference]
+    return [*row, claim.lesson_share] if with_lesson else row
 
 
 def _published(estimate: Mapping[str, Any]) -> str:

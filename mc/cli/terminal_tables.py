@@ -13,15 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from mc.cli.result_tables import (
+    RANGE,
     ScenarioTable,
     claim_texts,
     introduction,
+    is_rough,
     is_single,
     layer_lines,
     n_cells_left_out,
+    notes_on,
+    of_a_run,
+    percent_defined,
     reproduced,
     scenario_tables,
+    title_of,
+    undecided,
 )
+from mc.model.thresholds import OPEN
 
 if TYPE_CHECKING:
     from mc.store import Results
@@ -43,8 +51,7 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
             yield _value_table(table)
         else:
             yield from _mean_lines(table, adjusted)
-            if _lacks_an_interval(table):
-                note = "No ±: 0 too often, or too skewed, for so few replications (see note)."
+            for note in notes_on(table.cells, table.metrics):
                 yield Text(note, "dim")
         if table.is_first:
             yield from _layer_lines(results, table)
@@ -52,17 +59,13 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     if n_more and not every:
         command = f"retrystorm show {results.folder} --all"
         yield f"\n{n_more} more cells: {command}, or read summary.parquet"
+    for line in undecided(results):
+        yield Text(line)
     if single:
         yield from filter(None, [reproduced(results)])
     else:
         yield from _far_out_lines(results)
-    if results.claims.height:
-        yield _claims_table(results)
-        yield "Intervals of 95 % each; those that decide the verdicts hold together."
-        if results.claims["lesson_share"].count():
-            yield "Where every cell draws from a stream of its own, as in the lesson, a claim holds"
-            yield "in another share of seeds: it depends on how cells are coupled. The mean"
-            yield "difference does not."
+    yield from _claim_blocks(results)
     yield _unbroken(f"Results: {results.folder}")
 
 
@@ -121,21 +124,13 @@ def _fitted(table: Table) -> Table:
 # --- many replications ----------------------------------------------------------------------------
 
 
-def _lacks_an_interval(shown: ScenarioTable) -> bool:
-    """Whether a mean that is shown has no interval."""
-    estimates = (cell[metric] for cell in shown.cells.values() for metric in shown.metrics)
-    return any(e["mean"] is not None and e["ci_low"] is None for e in estimates)
-
-
 def _mean_lines(shown: ScenarioTable, adjusted: bool) -> Iterator[Text]:
     """Below the name of each cell a line of means, one of half-widths, and so on.
 
     The name has a line of its own, so that seven columns of numbers fit 80 characters.
     """
     blocks = {
-        f"{name} (max_attempts {cell['max_attempts']}{cell['replications_text']})": _labelled(
-            [cell[metric] for metric in shown.metrics], adjusted
-        )
+        title_of(name, cell, shown.metrics): _labelled(shown, cell, adjusted)
         for name, cell in shown.cells.items()
     }
     n_lines = 3 if shown.has_units else 2
@@ -163,12 +158,27 @@ def _layer_lines(results: Results, table: ScenarioTable) -> Iterator[Text]:
         yield Text(f"  {name}: {text}")
 
 
-def _labelled(estimates: Sequence[Mapping[str, Any]], adjusted: bool) -> dict[str, list[str]]:
-    """The lines of a cell by label, with an entry for each estimate."""
+def _labelled(
+    shown: ScenarioTable, cell: Mapping[str, Any], adjusted: bool
+) -> dict[str, list[str]]:
+    """The lines of a cell by label, with an entry for each metric."""
     from mc.model.digits import MISSING, format_estimate, half_width
 
+    estimates = [cell[metric] for metric in shown.metrics]
     means = [format_estimate(e["mean"], half_width(e)) for e in estimates]
-    lines = {"mean": [mean for mean, _ in means], "±": [error for _, error in means]}
+    lines = {
+        "mean": [mean for mean, _ in means],
+        "±": [
+            f"~{error}" if error and is_rough(e) else error
+            for e, (_, error) in zip(estimates, means, strict=True)
+        ],
+    }
+    if any(e["n"] and e["share_defined"] < 1 for e in estimates):
+        lines["% of runs"] = [percent_defined(e) for e in estimates]
+    lines |= {
+        label: [of_a_run(e, name, shown.decimals(e["metric"])) for e in estimates]
+        for label, name in RANGE.items()
+    }
     if adjusted:
         means = [
             ("", "")
@@ -198,9 +208,8 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
     if found.height == 0:
         return
     yield _unbroken(
-        f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds"
+        f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds:"
     )
-    yield _unbroken(f"(about {FAR_OUT * n:.0f} would be by chance):")
     names = results.cells.select("cell", "scenario", "policy")
     joined = found.join(names, on="cell", how="left", maintain_order="left")
     for cell, lines in joined.group_by("scenario", "policy", maintain_order=True):
@@ -208,9 +217,29 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
         for line in lines.iter_rows(named=True):
             where = placed(line["published_percentile"])
             yield _unbroken(f"    {line['metric']} {line['published']:g} is {where}")
+    joints = found["published_joint"].drop_nulls().to_list()
+    if joints:
+        yield _unbroken("Figures of one run depend on one another: by the lesson's own generator")
+        yield _unbroken(
+            f"{100 * min(joints):.0f} % of seeds have some figure as far out (joint p)."
+        )
 
 
 # --- claims ---------------------------------------------------------------------------------------
+
+
+def _claim_blocks(results: Results) -> Iterator[RenderableType]:
+    if results.claims.is_empty():
+        return
+    yield _claims_table(results)
+    yield "Intervals of 95 % each. Those that decide the verdicts are wider: they hold for"
+    yield "all claims together, however often one looks."
+    if (results.claims["verdict"] == OPEN).any():
+        yield "Open: too few replications; retrystorm run FILE --replications N adds to them."
+    if results.claims["lesson_share"].count():
+        yield "Where every cell draws from a stream of its own, as in the lesson, a claim holds"
+        yield "in another share of seeds: it depends on how cells are coupled. The mean"
+        yield "difference does not."
 
 
 def _claims_table(results: Results) -> Table:
@@ -228,6 +257,6 @@ def _claims_table(results: Results) -> Table:
             f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
             claim.difference.replace(" ± ", "\n± "),
             *([claim.lesson_share] if with_lesson else []),
-            claim.verdict,
+            claim.verdict + (f", about\n{claim.to_decide} decide" if claim.to_decide else ""),
         )
     return table

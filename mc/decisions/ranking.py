@@ -20,6 +20,8 @@ from mc.model import Metric
 from mc.model.digits import rounds_per_second
 from mc.statistics.best import (
     NO,
+    UNDECIDED,
+    YES,
     Constraint,
     Goal,
     Paired,
@@ -79,7 +81,8 @@ def best(
         cell is surely not feasible or no end is known; `feasible` (yes, no, undecided);
         `candidate`, whether it cannot be told from the best; `best`, whether it is the only
         candidate, and surely feasible; `n`, the replications in which every competing cell has a
-        value. Cells that are equal in all that is asked, in every replication, count as one.
+        value; `group`: cells of one group are equal in all that is asked, in every replication, and
+        count as one.
 
     Raises
     ------
@@ -93,7 +96,7 @@ def best(
     Notes
     -----
     Multiple comparisons with the best, see `statistics.best.find_best`. An end of the interval
-    that is 0 means: surely not the best, or surely the best.
+    that is 0 means: surely not better than all others, or surely as good as all others.
 
     Examples
     --------
@@ -159,10 +162,11 @@ def _together(parts: Sequence[Paired]) -> Paired:
     if len(parts) == 1:
         return parts[0]
     divisors = np.stack([np.broadcast_to(p.divisors, len(p.numbers)) for p in parts])
+    span = np.mean([p.spans for p in parts], axis=0)
     if np.all(divisors == divisors[:1]):
-        return Paired(np.sum([p.numbers for p in parts], axis=0), divisors[0] * len(parts))
+        return Paired(np.sum([p.numbers for p in parts], axis=0), divisors[0] * len(parts), span)
     values = [p.numbers / d[:, np.newaxis] for p, d in zip(parts, divisors, strict=True)]
-    return Paired(np.mean(values, axis=0))
+    return Paired(np.mean(values, axis=0), span=span)
 
 
 def _nearest(parts: Sequence[Paired], relation: Relation) -> NDArray[np.float64]:
@@ -225,7 +229,10 @@ def frontier(
         For each cell: `cell`, the coordinates; for both metrics a column of its name, the mean,
         and one with `_half_width`, half the length of its 95 % interval, alone; `on` the frontier
         (yes, no, undecided), all answers together at `level`; `dominated_by`, the number of a
-        cell that surely beats it, NULL without one; `n`, as for `best`.
+        cell that surely beats it, NULL without one; `n` and `group`,
+        as for `best`; `group_on`, the answer about the group, taken as one. Of cells that were
+        equal in every replication one may beat the others: where the group is on the frontier, at
+        least one of its cells is, and which one is undecided.
 
     Raises
     ------
@@ -270,7 +277,10 @@ def frontier_among(
 ) -> pl.DataFrame:
     """Find the frontier of some lines of the table of cells; as for `frontier`."""
     rivals = read_rivals(results, cells, metrics, say=say)
-    return ask(rivals, lambda some: _on_frontier(some, metrics, goals, level))
+    answers = ask(rivals, lambda some: _on_frontier(some, metrics, goals, level))
+    is_alone = pl.len().over("group") == 1
+    on = pl.when((pl.col("on") == YES) & ~is_alone).then(pl.lit(UNDECIDED)).otherwise("on")
+    return answers.with_columns(on=on, group_on="on")
 
 
 def _on_frontier(

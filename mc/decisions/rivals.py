@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from mc.decisions.choosing import QuestionError, cell_name, coordinates, where_all
 from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
 from mc.statistics import Stack
 from mc.statistics.best import Paired
-from mc.statistics.rows import Numbers
+from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
 from mc.store import Results
 
 MIN_REPLICATIONS: Final = 30
@@ -42,11 +43,14 @@ class Rivals:
         Replications in which all values are known.
     values : mapping of str to list of Paired
         For each metric its values in those settings in which it is defined.
+    digests : list of bytes, of length K
+        A hash of all values of each rival: equal if they are.
     """
 
     names: pl.DataFrame
     n: int
     values: Mapping[str, list[Paired]]
+    digests: list[bytes]
 
 
 # --- which cells ----------------------------------------------------------------------------------
@@ -139,23 +143,59 @@ def read_rivals(
         .to_list()
         for setting in settings
     ]
-    taken, n_rows = _read(results, [n for part in numbers for n in part], metrics)
+    taken, spans, n_rows = _read(results, [n for part in numbers for n in part], metrics)
+    for message in _warnings(taken, n_rows):
+        say(message)
     if n_rows < int(cells["replications"].max()):  # type: ignore[arg-type]
         say(f"only the first {n_rows:,} replications are used, which all of these cells have")
-    values, n, undefined = _known_values(taken, len(settings), rivals.height)
+    known, undefined = _known(taken, len(settings), rivals.height)
+    n = int(np.count_nonzero(known))
     for name, k in undefined if len(settings) > 1 else ():
         source = results.manifest["experiment"]
         where = cell_name(settings[k].row(0, named=True), across, source)
         say(f"{where}: {name} is undefined, it is left out there")
     if n < MIN_REPLICATIONS:
         raise QuestionError(_too_few(cells, n, list(dict.fromkeys(name for name, _ in undefined))))
-    return Rivals(rivals.select(names if across else ["cell", *names]), n, values)
+    parts = {
+        name: [
+            (part, spans[name][i * rivals.height : (i + 1) * rivals.height])
+            for i, part in enumerate(_parts(numbers_of, len(settings), rivals.height))
+            if (name, i) not in undefined
+        ]
+        for name, numbers_of in taken.items()
+    }
+    return Rivals(
+        names=rivals.select(names if across else ["cell", *names]),
+        n=n,
+        values={
+            name: [Paired(part.numbers[:, known], part.divisors, span) for part, span in some]
+            for name, some in parts.items()
+        },
+        digests=[
+            _digest([part for some in parts.values() for part, _ in some], known, k)
+            for k in range(rivals.height)
+        ],
+    )
+
+
+def _warnings(taken: Mapping[str, Numbers], n_rows: int) -> Iterator[str]:
+    """Where a number stands for what did not come within the run."""
+    for name, numbers in taken.items():
+        if numbers.later.any():
+            n_later = np.count_nonzero(numbers.later.any(axis=0))
+            yield (
+                f"{name}: in {n_later:,} of {n_rows:,} replications it did not come within the run "
+                "in some cell; there it counts as the length of the run, so means are too small"
+            )
 
 
 def _read(
     results: Results, wanted: Sequence[int], metrics: Sequence[Metric]
-) -> tuple[dict[str, Numbers], int]:
-    """The values of some metrics in the cells of these numbers, in their order."""
+) -> tuple[dict[str, Numbers], dict[str, NDArray[np.float64]], int]:
+    """The values of some metrics in the cells of these numbers, in their order.
+
+    With them the spans of all values there can be, and the replications that all cells have.
+    """
     cells = results.cells.filter(pl.col("cell").is_in(list(wanted))).sort("cell")
     n = int(cells["replications"].min())  # type: ignore[arg-type]
     counters = {name for metric in metrics for name in (metric.counter, metric.per) if name}
@@ -168,40 +208,50 @@ def _read(
     )
     stack = Stack.of(cells, np.arange(cells.height), rows)
     order = np.searchsorted(cells["cell"].to_numpy(), wanted)
-    return {metric.name: stack.numbers(metric).of(order) for metric in metrics}, n
+    rounds = cells["rounds"].to_numpy().astype(np.int64)
+    taken = {metric.name: _restricted(stack.numbers(metric), rounds) for metric in metrics}
+    spans = {metric.name: span_of(metric, cells)[order] for metric in metrics}
+    return {name: numbers.of(order) for name, numbers in taken.items()}, spans, n
 
 
-def _known_values(
+def _restricted(numbers: Numbers, rounds: NDArray[np.int64]) -> Numbers:
+    """Take what did not come within the run as the length of the run.
+
+    A mean of the others alone would be the better the less often it comes. This is a restricted
+    mean (Irwin 1949): the mean of min(value, length).
+    """
+    if not numbers.later.any():
+        return numbers
+    as_run = (rounds * (RATIO_STEPS if numbers.fractions else 1))[:, np.newaxis]
+    filled = np.where(numbers.later, as_run, numbers.numbers)
+    return replace(numbers, numbers=filled, known=numbers.known | numbers.later)
+
+
+def _known(
     taken: Mapping[str, Numbers], n_settings: int, k: int
-) -> tuple[dict[str, list[Paired]], int, list[tuple[str, int]]]:
-    """Cut the values to the replications in which all of them are known.
+) -> tuple[NDArray[np.bool_], list[tuple[str, int]]]:
+    """Find the replications in which all values are known.
 
     Returns
     -------
-    values : dict of str to list of Paired
-        For each metric its values in the settings in which it is defined.
-    n : int
-        How many replications these are; 0 where a metric is defined nowhere.
+    known : ndarray of bool, shape (R,)
+        Nowhere where a metric is defined in no setting.
     undefined : list of (str, int)
         Metrics and settings without a value.
     """
-    n_rows = next(iter(taken.values())).known.shape[1]
-    known = np.ones(n_rows, np.bool_)
-    defined: dict[str, list[Numbers]] = {}
+    known = np.ones(next(iter(taken.values())).known.shape[1], np.bool_)
     undefined = []
     for name, numbers in taken.items():
-        parts = [numbers.of(np.arange(i * k, (i + 1) * k)) for i in range(n_settings)]
+        parts = _parts(numbers, n_settings, k)
         undefined += [(name, i) for i, part in enumerate(parts) if not part.known.any()]
-        defined[name] = [part for part in parts if part.known.any()]
-        for part in defined[name]:
-            known &= part.known.all(axis=0)
-    if not all(defined.values()):
-        known[:] = False
-    values = {
-        name: [Paired(part.numbers[:, known], part.divisors) for part in parts]
-        for name, parts in defined.items()
-    }
-    return values, int(np.count_nonzero(known)), undefined
+        defined = [part.known.all(axis=0) for part in parts if part.known.any()]
+        known &= np.logical_and.reduce(defined) if defined else np.False_
+    return known, undefined
+
+
+def _parts(numbers: Numbers, n_settings: int, k: int) -> list[Numbers]:
+    """The values of k rivals in each setting."""
+    return [numbers.of(np.arange(i * k, (i + 1) * k)) for i in range(n_settings)]
 
 
 def _too_few(cells: pl.DataFrame, n: int, undefined: Sequence[str]) -> str:
@@ -234,30 +284,32 @@ def ask(rivals: Rivals, answer: Callable[[Rivals], pl.DataFrame]) -> pl.DataFram
     Returns
     -------
     polars.DataFrame
-        A line for each rival.
+        A line for each rival, and `group`: the rivals of one group never differ.
     """
-    digests = [_digest(rivals, k) for k in range(rivals.names.height)]
-    first = {digest: digests.index(digest) for digest in dict.fromkeys(digests)}
-    different = list(first.values())
+    first = {digest: rivals.digests.index(digest) for digest in dict.fromkeys(rivals.digests)}
     lines = {digest: i for i, digest in enumerate(first)}
-    answers = answer(_some(rivals, different)).drop(rivals.names.columns)
-    return rivals.names.hstack(answers[[lines[digest] for digest in digests]])
+    groups = [lines[digest] for digest in rivals.digests]
+    answers = answer(_some(rivals, list(first.values()))).drop(rivals.names.columns)
+    return rivals.names.hstack(answers[groups]).with_columns(
+        group=pl.Series(groups, dtype=pl.Int32)
+    )
 
 
-def _digest(rivals: Rivals, k: int) -> bytes:
-    """A hash of all values of a rival."""
+def _digest(parts: Sequence[Numbers], known: NDArray[np.bool_], k: int) -> bytes:
+    """A hash of all values of a rival; ratios of counters are the fractions that they are."""
     digest = hashlib.sha256()
-    for parts in rivals.values.values():
-        for part in parts:
-            divisor = np.broadcast_to(part.divisors, len(part.numbers))[k]
-            digest.update(np.ascontiguousarray(part.numbers[k]).tobytes() + divisor.tobytes())
+    for part in parts:
+        quotients = part.quotients
+        values = part.numbers[k] if quotients is None else quotients[k]
+        digest.update(np.ascontiguousarray(values[known]).tobytes() + part.divisors[k].tobytes())
     return digest.digest()
 
 
 def _some(rivals: Rivals, chosen: list[int]) -> Rivals:
     def of(part: Paired) -> Paired:
         divisors: Any = np.broadcast_to(part.divisors, len(part.numbers))
-        return Paired(part.numbers[chosen], divisors[chosen])
+        return Paired(part.numbers[chosen], divisors[chosen], part.spans[chosen])
 
     values = {name: [of(part) for part in parts] for name, parts in rivals.values.items()}
-    return Rivals(rivals.names[chosen], rivals.n, values)
+    digests = [rivals.digests[k] for k in chosen]
+    return Rivals(rivals.names[chosen], rivals.n, values, digests)

@@ -30,7 +30,7 @@ from mc.experiment.validation import (
     with_keys,
     within,
 )
-from mc.model import METRICS, parse_parameter
+from mc.model import METRICS, Thresholds, parse_parameter
 
 # ---- Claims ----------------------------------------------------------------------------------
 
@@ -64,6 +64,23 @@ class ClaimTable(Table):
             yield "times is for claims that compare policies, not with a value"
         if self.margin is not None and relation != "=":
             yield f"margin goes with relation =, got {relation}"
+
+
+class ThresholdsTable(Table):
+    """[thresholds]: in which share of replications a claim must hold, to hold or to fail."""
+
+    fails: float = key("a number >= 0 and < 1", Thresholds().fails, ge=0, lt=1)
+    holds: float = key("a number > 0 and <= 1", Thresholds().holds, gt=0, le=1)
+
+    def check(self) -> Checked[None]:
+        """Check that there is room between them."""
+        if FAULTY not in (self.fails, self.holds) and self.fails >= self.holds:
+            yield f"fails must be < holds ({self.holds:g}), got {self.fails:g}"
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """What is asked for."""
+        return Thresholds(self.fails, self.holds)
 
 
 Write = Callable[[str, Any], str]

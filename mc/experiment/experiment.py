@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
-from mc.model import PARAMETERS, Cell, Generator, rejects, units
+from mc.experiment.remarks import HARDLY_MEANT, MOST_SAVED, saving_remark, share_saved
+from mc.model import PARAMETERS, Cell, Generator, Thresholds, rejects, units
+from mc.model.digits import MIN_REPLICATIONS
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Keep = Literal["rows", "histograms"]
 
 N_NAMED: Final = 3
 """A remark names no more policies than this."""
-
-ROUGH: Final = 200
-"""Replications from which on intervals cover what they promise."""
-
-_HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
-    "the fault begins after the last round": lambda cell: (
-        cell.fault_rounds > 0 and cell.fault_start >= cell.rounds
-    ),
-    "the fault lasts until the last round, so no recovery is seen": lambda cell: (
-        cell.fault_start < cell.rounds <= cell.fault_start + cell.fault_rounds
-    ),
-    "more requests arrive than the capacity serves, fault or not": lambda cell: (
-        cell.rate_per_round > cell.capacity
-    ),
-}
 
 _OF_RETRIES: Final = {
     *("chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
@@ -152,6 +139,8 @@ class Experiment:
     baselines : tuple of int
         For each cell the one it is compared with: the baseline policy in the same scenario and
         at the same point of grid and design; the cell itself where that one was left out.
+    thresholds : Thresholds
+        By which claims are judged.
     claims : tuple of Claim
         In the order of the file.
     published : tuple of Published
@@ -174,6 +163,7 @@ class Experiment:
     lesson_shares: bool
     points: tuple[Point, ...]
     baselines: tuple[int, ...]
+    thresholds: Thresholds
     claims: tuple[Claim, ...]
     published: tuple[Published, ...]
     source: dict[str, Any]
@@ -206,11 +196,20 @@ class Experiment:
     def remarks(self) -> tuple[str, ...]:
         """What is allowed, but hardly meant."""
         remarks = []
-        for remark, is_so in _HARDLY_MEANT.items():
+        for remark, is_so in HARDLY_MEANT.items():
             scenarios = {point.scenario for point in self.points if is_so(point.parameters)}
             if scenarios:
                 remarks.append(f"{remark}, in {', '.join(sorted(scenarios))}")
-        return (*remarks, *self._cut_waits(), *self._without_baseline())
+        return (*remarks, *self._saved_up(), *self._cut_waits(), *self._without_baseline())
+
+    def _saved_up(self) -> list[str]:
+        """Where the calm before the fault decides what a budget does."""
+        shares: dict[str, float] = {}
+        for point in self.points:
+            share = share_saved(point.parameters)
+            if share > MOST_SAVED:
+                shares[point.scenario] = max(share, shares.get(point.scenario, 0.0))
+        return [saving_remark(shares)] if shares else []
 
     def _cut_waits(self) -> list[str]:
         """Where a cap makes waits shorter than the backoff says, and hardly on purpose."""
@@ -269,8 +268,9 @@ class Experiment:
             hints.append(
                 f"{n} cells repeat others: without retries, budget and backoff change nothing"
             )
-        if self.precision is not None and self.precision.min < ROUGH:
-            hints.append(f"intervals of fewer than {ROUGH} replications are rough: min = {ROUGH}")
+        if self.precision is not None and self.precision.min < MIN_REPLICATIONS:
+            n = MIN_REPLICATIONS
+            hints.append(f"intervals of fewer than {n} replications are rough: min = {n}")
         return tuple(hints)
 
 

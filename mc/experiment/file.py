@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from mc.experiment.axes import Grid, Named, Policy
 from mc.experiment.cells import Exclude
-from mc.experiment.claims import ClaimTable, PublishedTable
+from mc.experiment.claims import ClaimTable, PublishedTable, ThresholdsTable
 from mc.experiment.experiment import Keep
 from mc.experiment.keys import Parameters, Printable, key
 from mc.experiment.messages import quote
@@ -54,6 +54,7 @@ class File(Table):
     design: Design | None = key("a table: [design]", None)
     fixed: Parameters = key("a table: [fixed]", {}, validate_default=True)
     exclude: list[Exclude] = _tables("exclude")
+    thresholds: ThresholdsTable | None = key("a table: [thresholds]", None)
     claim: list[ClaimTable] = _tables("claim")
     published: list[PublishedTable] = _tables("published")
 

@@ -20,7 +20,7 @@ from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
-from mc.model import METRICS, metrics_of, units
+from mc.model import METRICS, Thresholds, metrics_of, units
 from mc.model.digits import axis_text
 from mc.model.settings import Settings
 
@@ -140,6 +140,8 @@ def _check(
     yield from file.check()
     if file.precision is not None:
         yield from within("[precision]", checked(file.precision))
+    if file.thresholds is not None:
+        yield from within("[thresholds]", checked(file.thresholds))
     axes = yield from read_axes(file.scenario, file.policy, file.grid, file.design)
     fixed = {} if file.fixed is FAULTY else file.fixed.entries
     fixed |= yield from within("--set", _overrides(overrides, axes))
@@ -250,8 +252,12 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         source["layer_names"] = file.layer_names
     if parts.in_units:
         source["in_units"] = parts.in_units
+    thresholds = Thresholds() if file.thresholds is None else file.thresholds.thresholds
+    if thresholds != Thresholds():
+        source["thresholds"] = thresholds._asdict()
     return Experiment(
         path=path,
+        thresholds=thresholds,
         title=file.title,
         generator=file.generator,
         seed=file.seed,

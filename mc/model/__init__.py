@@ -34,13 +34,16 @@ from mc.model.metrics import (
     RATIOS,
     RECOVERY,
     Metric,
+    Most,
     PerCell,
+    Worst,
     calls_per_request,
     counters_of,
     metrics_of,
     rejects,
 )
 from mc.model.parameters import Kind, Parameter
+from mc.model.thresholds import Thresholds
 from mc.model.waits import Schedule, schedule
 
 __all__ = [
@@ -61,9 +64,12 @@ __all__ = [
     "Generator",
     "Kind",
     "Metric",
+    "Most",
     "Parameter",
     "PerCell",
     "Schedule",
+    "Thresholds",
+    "Worst",
     "arrival_thresholds",
     "as_number",
     "calls_per_request",

@@ -13,6 +13,9 @@ from mc.model.cell import PARAMETERS, as_number
 from mc.model.metrics import METRICS
 from mc.model.settings import Settings
 
+MIN_REPLICATIONS: Final = 200
+"""With fewer, a sample tells neither its skewness nor its spread: intervals are rough."""
+
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
 
@@ -57,6 +60,21 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
         f"{Decimal(number).quantize(unit, context=_WIDE):f}" for number in (mean, half_width)
     )
     return _unsigned_zero(text), error
+
+
+def unseen(n: int) -> float:
+    """Largest share that may well be missing from n replications (95 %); 1 for none.
+
+    ``1 - 0.025^(1 / n)``, about 3.7 / n: the upper end of the exact interval for 0 of n.
+    """
+    return -math.expm1(math.log(0.025) / n) if n > 0 else 1.0
+
+
+def share_text(share: float) -> str:
+    """A small share in percent, rounded up to two digits: 0.000369 is 0.037 %."""
+    percent = 100 * share
+    decimals = max(0, 1 - math.floor(math.log10(percent))) if percent else 0
+    return f"{math.ceil(percent * 10**decimals) / 10**decimals:.{decimals}f} %"
 
 
 def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:

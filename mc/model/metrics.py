@@ -21,6 +21,15 @@ PerCell = Literal["window_rounds", "window_arrivals"]
 """What a counter can be divided by that is constant in a cell: the rounds of the fault window that
 lie inside the run; the requests that arrive in these on average."""
 
+CensoredIn = Literal["no cell", "cells with requests", "cells with a window"]
+"""Where a metric is NULL because what it times did not come within the run."""
+
+Worst = Literal["high", "low"]
+
+Most = Literal["requests", "calls", "wait", "attempts", "rounds", "one"]
+"""What a metric cannot exceed: every request counts once; makes every call it is allowed; waits
+until the run ends; a number of attempts, of rounds; 1."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -38,6 +47,14 @@ class Metric:
         Denominator of a ratio that is constant in a cell.
     nullable : bool
         Whether it may be undefined in a replication: NULL.
+    censored_in : CensoredIn
+        Where NULL means: not within the run, so later than all that did come within it.
+    most : Most or None
+        What it (of a ratio over a constant, its counter) cannot exceed; None if nothing is known.
+    worst : {"high", "low"}
+        Which of its values are bad news.
+    above_capacity : bool
+        Whether it is of interest how often it exceeds the usual capacity.
     without_retries : int or None
         What it is, if defined, wherever a request has a single attempt; None where that varies.
     heading : str
@@ -58,6 +75,10 @@ class Metric:
     per: str | None = None
     per_cell: PerCell | None = None
     nullable: bool = False
+    censored_in: CensoredIn = "no cell"
+    most: Most | None = None
+    worst: Worst = "high"
+    above_capacity: bool = False
     without_retries: int | None = None
     heading: str = ""
     decimals: int = 0
@@ -138,36 +159,50 @@ def _calls_of(layer: int) -> Metric:
         "calls",
         f"calls that {inside} made; NULL if it is the innermost, whose calls are `calls`",
         nullable=True,
+        most="calls",
         heading=f"calls of\nlayer {layer}",
         exists=lambda cell: len(cell.layers) > layer,
     )
 
 
 _COUNTERS: Final = (  # in the kernel's order
-    Metric("requests", "requests", "requests that arrived"),
-    Metric("window_requests", "requests", "requests that arrived inside the fault window"),
-    Metric("calls", "calls", "calls made, first attempts and retries"),
-    Metric("primary", "calls", "first attempts"),
-    Metric("retries", "calls", "all other attempts", without_retries=0),
+    Metric("requests", "requests", "requests that arrived", most="requests"),
     Metric(
-        "successful", "requests", "requests with a call that succeeded", heading="success-\nful"
+        "window_requests",
+        "requests",
+        "requests that arrived inside the fault window",
+        most="requests",
     ),
-    Metric("dropped", "requests", "requests given up"),
-    Metric("in_flight", "requests", "requests undecided when the run ended"),
-    Metric("peak", "calls/round", "most calls in one round"),
-    Metric("window_calls", "calls", "calls inside the fault window"),
+    Metric("calls", "calls", "calls made, first attempts and retries", most="calls"),
+    Metric("primary", "calls", "first attempts", most="requests"),
+    Metric("retries", "calls", "all other attempts", most="calls", without_retries=0),
+    Metric(
+        "successful",
+        "requests",
+        "requests with a call that succeeded",
+        worst="low",
+        heading="success-\nful",
+        most="requests",
+    ),
+    Metric("dropped", "requests", "requests given up", most="requests"),
+    Metric("in_flight", "requests", "requests undecided when the run ended", most="requests"),
+    Metric("peak", "calls/round", "most calls in one round", most="requests", above_capacity=True),
+    Metric("window_calls", "calls", "calls inside the fault window", most="calls"),
     Metric(
         "second_peak",
         "calls/round",
         "most calls in one round after the fault window",
         nullable=True,
+        above_capacity=True,
         heading="second\npeak",
+        most="requests",
     ),
     Metric(
         "wait_total",
         "rounds",
         "waits from arrival to success, summed over requests",
         without_retries=0,
+        most="wait",
     ),
     Metric(
         "wait_max",
@@ -175,16 +210,23 @@ _COUNTERS: Final = (  # in the kernel's order
         "longest wait from arrival to success",
         without_retries=0,
         heading="longest\nwait",
+        most="rounds",
     ),
     Metric(
-        "late", "requests", "successes that waited more than `threshold` rounds", without_retries=0
+        "late",
+        "requests",
+        "successes that waited more than `threshold` rounds",
+        without_retries=0,
+        most="requests",
     ),
     Metric(
         "drain",
         "rounds",
-        "from the end of the fault window until no retry was pending",
+        "from the end of the fault window until no retry was pending; NULL if not within the run",
         nullable=True,
+        censored_in="cells with a window",
         without_retries=0,
+        most="rounds",
     ),
     Metric(
         "expired",
@@ -223,6 +265,7 @@ _RATIOS: Final = (
         without_retries=1,
         heading="multi-\nplier",
         decimals=2,
+        most="attempts",
     ),
     Metric(
         "window_rate",
@@ -233,6 +276,7 @@ _RATIOS: Final = (
         nullable=True,
         heading="window\nrate",
         decimals=2,
+        most="calls",
     ),
     Metric(
         "times_usual",
@@ -244,17 +288,20 @@ _RATIOS: Final = (
         heading="times\nusual",
         decimals=1,
         label="times the usual rate",
+        most="calls",
     ),
     Metric(
         "wait_mean",
         "rounds",
-        "wait from arrival to success, per successful request",
+        "wait from arrival to success, per successful request; NULL if none succeeded",
         counter="wait_total",
         per="successful",
         nullable=True,
+        censored_in="cells with requests",
         without_retries=0,
         heading="mean\nwait",
         decimals=2,
+        most="rounds",
     ),
 )
 

@@ -53,14 +53,20 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
             if len(known := some[metric].drop_nulls().cast(pl.Float64))
         }
     divisors = {
-        m.name: dict(zip(cells["cell"], divisors_of(m, cells), strict=True)) for m in metrics
+        m.name: dict(zip(cells["cell"], divisors_of(m, cells), strict=True))
+        for m in metrics
+        if not m.per
     }
-    counted = results.histograms.drop_nulls().filter(
-        pl.col("cell").is_in(numbers), pl.col("metric").is_in(HEADLINE)
+    number = pl.coalesce(pl.col("value").cast(pl.Float64), "quotient")
+    counted = (
+        results.histograms.select("cell", "metric", "count", value=number)
+        .drop_nulls()
+        .filter(pl.col("cell").is_in(numbers), pl.col("metric").is_in(HEADLINE))
     )
     return {
         (cell, metric): (
-            bars["value"].to_numpy() / divisors[metric][cell],
+            # a ratio of counters is kept as the quotient that it is
+            bars["value"].to_numpy() / (divisors[metric][cell] if metric in divisors else 1.0),
             bars["count"].to_numpy(),
         )
         for (cell, metric), bars in counted.sort("value").group_by("cell", "metric")

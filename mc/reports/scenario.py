@@ -40,17 +40,26 @@ class Frontier:
     Attributes
     ----------
     on : mapping of int to str
-        For each cell yes, no or undecided; all answers hold together with 95 %.
+        For each cell yes, no or undecided; all answers hold together with 95 %. Of cells that were
+        equal in every replication the answer is that of the group, taken as one.
     n : int
         Replications that were compared.
+    groups : mapping of int to int
+        The group of each cell.
     """
 
     on: Mapping[int, str]
     n: int
+    groups: Mapping[int, int]
 
     def count(self, answer: str) -> int:
-        """How many cells have this answer."""
-        return list(self.on.values()).count(answer)
+        """How many groups have this answer."""
+        return len({self.groups[cell] for cell, on in self.on.items() if on == answer})
+
+    @property
+    def n_equal(self) -> int:
+        """How many cells are equal to another one in every replication."""
+        return len(self.groups) - len(set(self.groups.values()))
 
 
 @dataclass(frozen=True)
@@ -147,7 +156,11 @@ class Scenario:
             )
         except QuestionError:
             return None
-        return Frontier(dict(table.select("cell", "on").iter_rows()), table[0, "n"])
+        return Frontier(
+            dict(table.select("cell", "group_on").iter_rows()),
+            table[0, "n"],
+            dict(table.select("cell", "group").iter_rows()),
+        )
 
     def on_frontier(self, cell: int) -> str:
         """Yes, no or undecided; empty where it cannot be known."""

@@ -232,6 +232,8 @@ class Histograms(Storage):
         baselines = dict(self.cells.select("cell", "baseline").iter_rows())
         policies = dict(self.cells.select("cell", "policy").iter_rows())
         for shard in shards:
+            if shard.counting != tallies.COUNTING:
+                return ["they were counted by another version, which counted less"]
             faults = [
                 f'policy "{policies[number]}" was compared with policy "{policies[old]}", is now '
                 f'with policy "{policies[baselines[number]]}"'
@@ -319,9 +321,8 @@ class Histograms(Storage):
             .filter(
                 pl.col("cell").is_in(list(numbers)),
                 pl.col("metric").is_in(list(metrics)),
-                pl.col("value").is_not_null(),
             )
-            .group_by("cell", "metric", "value")
+            .group_by("cell", "metric", "value", "quotient")
             .agg(pl.col("count").sum())
             .collect()
         )

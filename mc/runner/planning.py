@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,7 @@ def plan(
     jobs: int | None = None,
     overrides: Mapping[str, str] | None = None,
     force: bool = False,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Plan:
     """Find out what `run` would do with the same arguments, and how long it would take.
 
@@ -98,6 +99,8 @@ def plan(
     ----------
     file, out, replications, seed, jobs, overrides, force
         See `run`.
+    say : callable
+        Told what is allowed in the file, but hardly meant.
 
     Returns
     -------
@@ -118,6 +121,8 @@ def plan(
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     jobs = n_threads(jobs)
+    for remark in experiment.remarks:
+        say(f"{file}: {remark}")
     folder = results_folder(experiment, out)
     manifest = store.look(folder, any_version=force)
     state = state_of(experiment, None if force else manifest, folder)

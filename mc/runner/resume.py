@@ -168,7 +168,11 @@ def state_of(
 
 def may_be_finished(experiment: Experiment, manifest: Mapping[str, Any]) -> bool:
     """Whether a run of this very experiment has come to its end in the folder."""
-    return bool(manifest["complete"] and manifest["experiment"] == experiment.source)
+    return bool(
+        manifest["complete"]
+        and manifest["experiment"] == experiment.source
+        and manifest["format"] == store.FORMAT  # else its tables are to be made anew
+    )
 
 
 def cell_names(points: Sequence[Point]) -> list[str]:

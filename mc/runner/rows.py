@@ -213,7 +213,7 @@ class Rows(Storage):
                 do_all(batch, jobs, make, compare)
                 n_done += len(batch)
                 passed = time.perf_counter() - started
-                size = min(2 * size, int(n_done / passed * (seconds - passed)))
+                size = int(min(2 * size, n_done / passed * (seconds - passed)))
         in_order = pl.concat(differences).sort("cell", "replication", maintain_order=True)
         return Checked(n_checked, list(faults), in_order)
 

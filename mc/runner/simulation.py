@@ -388,11 +388,14 @@ def simulate_range(
     return counters[:at]
 
 
+MAX_THREADS: Final = 1024
+
+
 def n_threads(jobs: int | None) -> int:
     """How many threads to use: as many as asked for, or the cores that this process may use."""
     if jobs is not None:
-        if _whole("jobs", jobs) < 1:
-            raise ValueError(f"jobs must be >= 1, got {jobs}")
+        if not 1 <= _whole("jobs", jobs) <= MAX_THREADS:
+            raise ValueError(f"jobs must be >= 1 and <= {MAX_THREADS}, got {jobs}")
         return int(jobs)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

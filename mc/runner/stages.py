@@ -20,7 +20,6 @@ from mc.experiment import Precision
 from mc.model import METRICS
 from mc.runner.storage import Storage
 from mc.statistics import Histogram, intervals, moments
-from mc.statistics.rows import RATIO_STEPS
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -70,8 +69,8 @@ def are_precise(
     once &= ~rejecting.fill_null(False).to_numpy()
     for name in precision.metrics:
         without = METRICS[name].without_retries
-        least = (without or 0) * (RATIO_STEPS if METRICS[name].per else 1)
-        known &= _is_known(counted[name], precision, least) | (once & (without is not None))
+        never_varies = once & (without is not None)
+        known &= _is_known(counted[name], precision, without or 0) | never_varies
     return set(cells["cell"].to_numpy()[known].tolist())
 
 
@@ -79,7 +78,7 @@ def _is_known(counted: Histogram, precision: Precision, least: int) -> NDArray[n
     """Whether one metric is known in each cell; `least` is its number without retries."""
     of_metric = moments(counted)
     n = of_metric.n
-    n_others = n - counted.sums(np.where(counted.values == least, counted.counts, 0))
+    n_others = n - counted.sums(np.where(counted.doubles == least, counted.counts, 0))
     # where a small spread may only say that what is rare has not been seen yet
     has_interval = intervals.mean_has_interval(n, n_others, of_metric.skewness)
     mcse = np.sqrt(of_metric.variance / np.maximum(n, 1))

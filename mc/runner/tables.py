@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
@@ -10,14 +11,18 @@ import polars as pl
 
 from mc import experiment as experiments
 from mc import statistics
-from mc.experiment import SEEDS, Experiment, Stop
+from mc.experiment import SEEDS, Experiment, Published, Stop
 from mc.model import COUNTERS, Cell, Column, counters_of, lesson_conflicts
 from mc.runner.simulation import ROW_COLUMNS, n_threads, simulate
 from mc.runner.storage import Storage
 from mc.statistics import ClaimCounts, tallies
+from mc.statistics.published import Distribution, joint_tails
 from mc.statistics.tallies import HISTOGRAMS_COLUMNS, claim_key
 from mc.store import Shard
 from mc.store.threads import on_threads
+
+LESSON_RUNS: Final = 1000
+"""Runs of the lesson's generator among which a published one is placed: 20 % are known to 3 %."""
 
 CHUNKS_AT_ONCE: Final = 2
 """Threads that make tables: more would gain little, and each needs memory."""
@@ -71,22 +76,81 @@ def make_tables(
     cells = experiments.cell_table(experiment, stops)
     controlled = experiment.generator == "philox"
 
-    def tables_of(chunk: list[int]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def tables_of(
+        chunk: list[int],
+    ) -> tuple[pl.DataFrame, pl.DataFrame, dict[Published, Distribution]]:
         counted = storage.tallies(shards, chunk)
         wanted = set(chunk)
         published = [figure for figure in experiment.published if figure.cell in wanted]
         summaries = [tallies.summary_of(t, published, controlled=controlled) for t in counted]
-        return pl.concat(summaries), pl.concat(map(tallies.comparisons_of, counted))
+        comparisons = [tallies.comparisons_of(t) for t in counted]
+        distributions = {
+            figure: t.metrics[figure.metric].histogram.cell(k)
+            for t in counted
+            for k, number in enumerate(t.cells["cell"].to_list())
+            for figure in published
+            if figure.cell == number
+        }
+        return pl.concat(summaries), pl.concat(comparisons), distributions
 
     # numpy and polars leave the interpreter to others while they sort, add and read
     threads = min(CHUNKS_AT_ONCE, n_threads(jobs))
-    made = on_threads(tables_of, list(storage.chunks(shards)), threads)
-    for name, parts in zip(("summary", "comparisons"), zip(*made, strict=True), strict=True):
-        yield name, pl.concat(parts).sort("cell", maintain_order=True)
+    summaries, comparisons, placed = zip(
+        *on_threads(tables_of, list(storage.chunks(shards)), threads), strict=True
+    )
+    distributions = {figure: found for some in placed for figure, found in some.items()}
+    joint = _joint_tails(experiment, distributions, cells, jobs)
+    summary = pl.concat(summaries).sort("cell", maintain_order=True)
+    yield "summary", summary.update(joint, on=["cell", "metric"])
+    yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
     by_key = storage.count_claims(shards)
     counted = [by_key[claim_key(claim)] for claim in experiment.claims]
     lesson = _as_the_lesson_draws(experiment, stops, cells, jobs)
-    yield "claims", statistics.verdicts(counted, cells, experiment.claims, lesson)
+    yield (
+        "claims",
+        statistics.verdicts(counted, cells, experiment.claims, lesson, experiment.thresholds),
+    )
+
+
+def _joint_tails(
+    experiment: Experiment,
+    distributions: Mapping[Published, Distribution],
+    cells: pl.DataFrame,
+    jobs: int | None,
+) -> pl.DataFrame:
+    """How far out each published figure is among all of them, by runs of the lesson's generator.
+
+    They are taken as figures of one run, of a single seed: that is what the lesson prints, and
+    with its generator policies that wait alike share their draws. There is no line where it cannot
+    draw one of the cells, or has drawn the replications themselves.
+    """
+    figures = experiment.published
+    parameters = {point.cell: point.parameters for point in experiment.points}
+    named = sorted({figure.cell for figure in figures})
+    cannot = any(any(lesson_conflicts(parameters[number].parameters)) for number in named)
+    if experiment.generator == "lesson" or cannot:
+        figures = ()
+    joint: Sequence[float] = ()
+    if figures:
+        # the first is the experiment's own seed, which may be the published one
+        drawn = _lesson_rows(
+            tuple(parameters[i] for i in named), LESSON_RUNS + 1, experiment.seed, jobs
+        ).filter(pl.col("replication") > 0)
+        numbers = pl.col("cell").replace_strict(dict(enumerate(named)), return_dtype=pl.Int32)
+        rows = statistics.with_ratios(drawn.with_columns(numbers), cells)
+        by_cell = {number: rows.filter(cell=number).sort("replication") for number in named}
+        runs = [
+            by_cell[figure.cell][figure.metric].cast(pl.Float64).fill_null(math.inf).to_numpy()
+            for figure in figures
+        ]
+        joint = joint_tails(figures, runs, [distributions[figure] for figure in figures]).tolist()
+    return pl.DataFrame(
+        {
+            "cell": pl.Series([figure.cell for figure in figures], dtype=pl.Int32),
+            "metric": pl.Series([figure.metric for figure in figures], dtype=pl.String),
+            "published_joint": pl.Series(joint, dtype=pl.Float64),
+        }
+    )
 
 
 def _as_the_lesson_draws(

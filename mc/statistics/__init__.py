@@ -18,13 +18,10 @@ undefined, never NaN.
 """
 
 from mc.model.digits import MISSING, format_estimate, half_width, placed, to_fixed
+from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
 from mc.statistics.claims import (
     CLAIMS_COLUMNS,
     CLAIMS_SCHEMA,
-    DEPENDS,
-    FAILS,
-    HOLDS,
-    OPEN,
     ClaimCounts,
     count_claims,
     judge,

@@ -34,10 +34,19 @@ class Paired:
         Column j is the same replication in every cell; no value may be missing.
     divisors : ndarray of float64, shape (k,), or float
         Positive constants. Whole numbers over one divisor are compared as whole numbers.
+    span : ndarray of float64, shape (k,), or float
+        Length of an interval that holds every value there can be, known before any was seen: 0
+        where none can vary, infinite if nothing is known.
     """
 
     numbers: NDArray[Any]
     divisors: Floats | float = 1.0
+    span: Floats | float = math.inf
+
+    @property
+    def spans(self) -> Floats:
+        """`span` of each cell, shape (k,)."""
+        return np.broadcast_to(np.asarray(self.span, np.float64), len(self.numbers))
 
     def scaled(self) -> tuple[NDArray[Any], float]:
         """Numbers that may be subtracted from one another, and the divisor of their differences."""
@@ -66,8 +75,9 @@ class Best:
         Of the objective.
     difference, low, high : ndarray of float64, shape (k,)
         Mean less that of the best of the others, and the interval of this difference. The interval
-        always reaches 0: a cell that is surely not the best has 0 as its better end, the best has
-        it as its worse one. The difference is NaN where no other cell may be feasible, an end
+        always reaches 0: a cell that is surely not better than all others (it may be as good) has
+        0 as its better end, one that surely is as good as all others has it as its worse one. The
+        difference is NaN where no other cell may be feasible, an end
         infinite where no other cell surely is, or may be.
     feasible : ndarray of str, shape (k,)
         `YES`, `NO` or `UNDECIDED`: whether all constraints hold.
@@ -124,8 +134,8 @@ def find_best(
 
     Where a sample has no t interval, see `intervals.mean_has_interval`, the bound of `_half_widths`
     takes its place: cells that are equal in nearly all replications, or in all, cannot be told
-    apart, and a mean is not 0 because it was in n replications. Only a difference that never varies
-    and is not 0 is taken at its value.
+    apart, and a mean is not 0 because it was in n replications. That bound asks for the
+    span of all values there can be; the span of those that were seen bounds nothing.
     """
     k, n = objective.numbers.shape
     alpha = 1 - level
@@ -228,13 +238,12 @@ def find_frontier(
     such an interval.
 
     Where a sample has no t interval, see `intervals.mean_has_interval`, the bound of `_half_widths`
-    takes its place: a cell that was as good in n replications need not be so on average. Cells that
-    were equal in both metrics in every replication are not compared: they stand or fall together.
+    takes its place: a cell that was as good in n replications need not be so on average. Of cells
+    that were equal in both metrics in every replication one may dominate the other.
     """
     k, n = one.numbers.shape
-    better = np.zeros((k, k), np.bool_)  # the row than the column, surely, in some metric
+    better = np.eye(k, dtype=np.bool_)  # the row than the column, surely, in some metric
     as_good = np.ones((k, k), np.bool_)  # surely, in both
-    equal = np.ones((k, k), np.bool_)  # in both, in every replication
     margin = np.zeros((k, k))
     for values, goal in zip((one, other), goals, strict=True):
         differences = _differences(values)
@@ -244,14 +253,12 @@ def find_frontier(
         width = _half_widths(n, differences, (1 - level) / max(k * (k - 1), 1))
         better |= gaps - width > 0
         as_good &= gaps - width >= 0
-        equal &= (gaps == 0) & (errors == 0)
         certain = np.where(gaps > 0, math.inf, 0.0)
         size = np.divide(gaps, errors, out=certain, where=errors > 0)
         margin = np.maximum(margin, size)
-    dominates = better & as_good
+    dominates = better & as_good & ~np.eye(k, dtype=np.bool_)
     dominated = dominates.any(axis=0)
-    np.fill_diagonal(equal, True)
-    on = np.all(better | equal, axis=1)
+    on = np.all(better, axis=1)
     by = np.where(dominates, margin, -1.0).argmax(axis=0)
     return Frontier(
         on=np.where(on, YES, np.where(dominated, NO, UNDECIDED)),
@@ -271,14 +278,14 @@ class _Means(NamedTuple):
         The mean and its standard error, 0 where a sample never varies.
     has_interval : ndarray of bool
         Whether Student's interval can be trusted.
-    span : float
-        Length of an interval that holds all samples.
+    span : ndarray of float64
+        Length of an interval that holds all values there can be.
     """
 
     mean: Floats
     error: Floats
     has_interval: NDArray[np.bool_]
-    span: float
+    span: Floats
 
 
 def _half_widths(n: int, means: _Means, alpha: float) -> Floats:
@@ -286,7 +293,7 @@ def _half_widths(n: int, means: _Means, alpha: float) -> Floats:
 
     Student's, where it can be trusted. Elsewhere too little was seen of what is rare, and the
     empirical Bernstein bound is taken (Maurer and Pontil 2009, theorem 4): all that it asks of a
-    distribution is its span, and the span of all cells stands for that.
+    distribution is its span. Without one the width is infinite: nothing is decided.
     """
     if n < 2:  # no spread: anything is possible
         return np.full(means.error.shape, math.inf)
@@ -296,22 +303,17 @@ def _half_widths(n: int, means: _Means, alpha: float) -> Floats:
     return np.where(means.has_interval, student, np.maximum(student, bound))
 
 
-def _span(numbers: NDArray[Any]) -> float:
-    return float(numbers.max()) - float(numbers.min()) if numbers.size else 0.0
-
-
 def _means(values: Paired) -> _Means:
     """Mean of each cell, shape (k,)."""
     mean, error, has_interval = _moments(values.numbers)
-    span = _span(values.numbers / np.reshape(values.divisors, (-1, 1)))
-    return _Means(mean / values.divisors, error / values.divisors, has_interval, span)
+    return _Means(mean / values.divisors, error / values.divisors, has_interval, values.spans)
 
 
 def _differences(values: Paired) -> _Means:
     """Mean of each row less each column, shape (k, k)."""
     numbers, divisor = values.scaled()
     k, n = numbers.shape
-    span = 2 * _span(numbers) / divisor
+    span = values.spans[:, np.newaxis] + values.spans
     if numbers.dtype.kind == "i" and n > 1:
         near = numbers - numbers[:1]  # what all have in common cancels anyway
         shifts = np.rint(near.mean(axis=1)).astype(np.int64)

@@ -7,33 +7,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.model import METRICS, Column, schema_of
+from mc.model import METRICS, Column, Thresholds, schema_of
 from mc.model.columns import OF_METRIC
+from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
 from mc.statistics import intervals
-from mc.statistics.comparisons import UNLIKE, align, split
+from mc.statistics.comparisons import UNLIKE, align, crosswise, split
 from mc.statistics.counts import Sums, cubes, joint_sums, skewness_of
 from mc.statistics.estimates import OF_SHARE, interval_columns
-from mc.statistics.rows import Stack, divisors_of
+from mc.statistics.rows import Numbers, Stack, divisors_of
 
 if TYPE_CHECKING:
     from mc.experiment import Claim
 
-HOLDS: Final = "holds"
-FAILS: Final = "fails"
-DEPENDS: Final = "depends on the seed"
-OPEN: Final = "open"
+MOST_TO_DECIDE: Final = 2**32 - 1
+"""Nobody is advised to run more replications than there are."""
 
-SHARE_HOLDS: Final = 0.95
-"""A claim holds if it surely does in this share of replications or more..."""
+AT_ANY_TIME: Final = "holds at every number of replications at once"
+"""Of an interval: so a run may be grown until a verdict comes."""
 
-SHARE_FAILS: Final = 0.05
-"""...and fails if it surely holds in this share or less."""
+_USUAL: Final = Thresholds()
 
 CLAIMS_COLUMNS: Final[dict[str, Column]] = {
     "claim": Column("int32", "", "number of the claim in the experiment file, from 0"),
@@ -46,20 +44,42 @@ CLAIMS_COLUMNS: Final[dict[str, Column]] = {
     ),
     "left": Column("text", "", "of the weakest link: what is compared"),
     "right": Column("text", "", "of the weakest link: what it is compared with"),
-    "n": Column("int64", "replications", "replications in which all that is compared is defined"),
+    "n": Column(
+        "int64",
+        "replications",
+        "replications in which all that is compared is defined, or did not come within the run, "
+        "which counts as later than all that did",
+    ),
     "n_holds": Column("int64", "replications", "those in which the claim holds"),
     "share": Column("float", "", "n_holds / n, under common random numbers"),
     **interval_columns("share", "", "share, each claim alone", OF_SHARE),
     **interval_columns(
-        "share_together", "", "share, all claims together", f"{OF_SHARE}, Bonferroni"
+        "share_together",
+        "",
+        "share, all claims together (Bonferroni)",
+        f"confidence sequence, {AT_ANY_TIME}",
+    ),
+    "share_defined": Column(
+        "float",
+        "",
+        "of the weakest link: share of n in which both sides come within the run; the mean "
+        "difference is of these",
     ),
     "mean_difference": Column(
         "float", OF_METRIC, "of the weakest link: mean over replications of left - right"
     ),
     "mcse": Column("float", OF_METRIC, "Monte Carlo standard error of the mean difference"),
-    **interval_columns("ci", OF_METRIC, "mean difference, each claim alone", "paired t"),
     **interval_columns(
-        "together", OF_METRIC, "mean difference, all claims together", "paired t, Bonferroni"
+        "ci",
+        OF_METRIC,
+        "mean difference, each claim alone, whichever of its links is the weakest",
+        "paired t, Bonferroni over its links",
+    ),
+    **interval_columns(
+        "together",
+        OF_METRIC,
+        "mean difference, all links of all claims together (Bonferroni)",
+        f"asymptotic confidence sequence, {AT_ANY_TIME}",
     ),
     "margin": Column("float", OF_METRIC, "what counts as practically equal, if the claim says so"),
     "note": Column(
@@ -74,8 +94,14 @@ CLAIMS_COLUMNS: Final[dict[str, Column]] = {
     "verdict": Column(
         "text",
         "",
-        f"{HOLDS}, {FAILS} or {DEPENDS}: by the interval of the share, all together; {OPEN} where "
-        "it holds in all or none of too few replications",
+        f"{HOLDS}, {FAILS} or {DEPENDS}: the interval of the share, all together, lies at or "
+        f"above the upper threshold, at or below the lower one, or between them; {OPEN} where it "
+        "straddles one",
+    ),
+    "n_to_decide": Column(
+        "int64",
+        "replications",
+        f"where the verdict is {OPEN}: about as many would decide it, if the share stays as it is",
     ),
     "lesson_n": Column(
         "int64", "replications", "replications with the lesson's draws, if they were asked for"
@@ -142,12 +168,14 @@ class ClaimCounts:
     Attributes
     ----------
     n, n_holds : int
-        Replications in which all that is compared is defined, and those in which the claim holds.
+        Replications in which all that is compared is defined or later than the run, and those in
+        which the claim holds.
     links : Sums, shape (L, 8)
-        For each link the sums over these replications of the numbers x of its left cell and y of
-        its right; then the sum of the cubes of the difference in whole numbers, q x - p y if the
-        link multiplies by p / q (against a number: of x; 0 where the divisors of the cells differ);
-        and the number of replications in which the two sides differ.
+        For each link the sums over those of these replications in which both of its sides are
+        defined: of the numbers x of its left cell and y of its right; then the sum of the cubes of
+        the difference in whole numbers, q x - p y if the link multiplies by p / q (against a
+        number: of x; 0 where the divisors of the cells differ); and the number of replications in
+        which the two sides differ.
     """
 
     n: int
@@ -163,9 +191,11 @@ def judge(rows: pl.DataFrame, cells: pl.DataFrame, claims: Sequence[Claim]) -> p
     """Put each claim to the test, replication by replication.
 
     A claim is a chain: each cell is compared with the next, or each with a number, in one metric or
-    several. It holds in a replication if all its links do. Replications in which a compared value
-    is NULL, or which one of the cells lacks, are left out of `n`. Counters are compared as whole
-    numbers; equal means equal in the same replication, up to the claim's margin.
+    several. It holds in a replication if all its links do. What did not come within the run counts
+    as later than all that did, and than any number; between two such no relation holds, for their
+    order is unknown. Replications in which a compared value is NULL for another reason, or which
+    one of the cells lacks, are left out of `n`. Counters are compared as whole numbers and their
+    ratios as fractions; equal means equal in the same replication, up to the claim's margin.
 
     Parameters
     ----------
@@ -216,27 +246,66 @@ def count_claim(stack: Stack, claim: Claim) -> ClaimCounts:
     index_of = {number: k for k, number in enumerate(named)}
     links = list(_links(claim))
     numbers_of = {name: stack.numbers(METRICS[name]) for name in claim.metrics}
-    known = np.ones(numbers_of[claim.metrics[0]].known.shape[1], np.bool_)
-    for link in links:
-        for cell in (link.left, link.right):
-            if cell is not None:
-                known &= numbers_of[link.metric].known[index_of[cell]]
-    holds, sums = known.copy(), []
-    for link in links:
-        numbers = numbers_of[link.metric]
-        x, d = (part[index_of[link.left]] for part in (numbers.numbers, numbers.divisors))
-        if link.right is None:
-            y, difference = x, x
-            link_holds, differs = _against_number(x, link, Fraction(d))
-        else:
-            y, e = (part[index_of[link.right]] for part in (numbers.numbers, numbers.divisors))
-            link_holds, differs, difference = _against_cell(x, y, link, Fraction(d), Fraction(e))
-        holds &= link_holds
-        both = joint_sums((x[np.newaxis], y[np.newaxis]), known[np.newaxis])[0].tolist()
-        third = cubes(difference[np.newaxis], known[np.newaxis])[0]
-        sums.append([*both, third, int(np.count_nonzero(differs & known))])
-    n, n_holds = int(np.count_nonzero(known)), int(np.count_nonzero(holds))
+    counted = [_count_link(link, numbers_of[link.metric], index_of) for link in links]
+    compared = np.logical_and.reduce([link.compared for link in counted])
+    holds = np.logical_and.reduce([compared, *(link.holds for link in counted)])
+    sums = []
+    for link in counted:
+        known = link.known & compared
+        both = joint_sums((link.x[np.newaxis], link.y[np.newaxis]), known[np.newaxis])[0].tolist()
+        third = cubes(link.difference[np.newaxis], known[np.newaxis])[0]
+        sums.append([*both, third, int(np.count_nonzero(link.differs & known))])
+    n, n_holds = int(np.count_nonzero(compared)), int(np.count_nonzero(holds))
     return ClaimCounts(n, n_holds, np.array(sums, object))
+
+
+class _CountedLink(NamedTuple):
+    """A link in every replication; all of shape (R,).
+
+    Attributes
+    ----------
+    x, y : ndarray of int64
+        Numbers of both cells.
+    difference : ndarray of int64
+        See `ClaimCounts`.
+    known : ndarray of bool
+        Whether both are defined.
+    compared, holds, differs : ndarray of bool
+        Whether both are defined or later than the run; whether the relation holds; whether the two
+        sides differ.
+    """
+
+    x: NDArray[np.int64]
+    y: NDArray[np.int64]
+    difference: NDArray[np.int64]
+    known: NDArray[np.bool_]
+    compared: NDArray[np.bool_]
+    holds: NDArray[np.bool_]
+    differs: NDArray[np.bool_]
+
+
+def _count_link(link: _Link, numbers: Numbers, index_of: Mapping[int, int]) -> _CountedLink:
+    """Compare both sides of a link; what is later than the run is the larger one."""
+    left = numbers.of(np.array([index_of[link.left]]))
+    x, known, later = left.numbers[0], left.known[0], left.later[0]
+    if link.right is None:
+        holds, differs = _against_number(left, link)
+        when_later = link.relation in (">", ">=")
+        return _CountedLink(
+            *(x, x, x, known, known | later),
+            *(np.where(later, when_later, holds & known), differs),
+        )
+    right = numbers.of(np.array([index_of[link.right]]))
+    holds, differs, difference = _against_cell(left, right, link)
+    both = known & right.known[0]
+    left_only, right_only = later & right.known[0], known & right.later[0]
+    holds = np.select(
+        [both, left_only, right_only],
+        [holds, np.full(len(x), link.relation in (">", ">=")), link.relation in ("<", "<=")],
+        default=False,
+    )
+    compared = (known | later) & (right.known[0] | right.later[0])
+    return _CountedLink(x, right.numbers[0], difference, both, compared, holds, differs)
 
 
 def _links(claim: Claim) -> Iterator[_Link]:
@@ -259,54 +328,79 @@ def _links(claim: Claim) -> Iterator[_Link]:
                 yield _Link(metric, relation, left, None, exact, margin, label, f"{bound:.10g}")
 
 
-def _against_number(
-    x: NDArray[np.int64], link: _Link, d: Fraction
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether ``x / d`` is in the link's relation to its number, and differs from it; exactly."""
-    low, high = (link.times - link.margin) * d, (link.times + link.margin) * d
-    bound = link.times * d
-    below, above = x < _clipped(math.ceil(bound)), x > _clipped(math.floor(bound))
+def _against_number(left: Numbers, link: _Link) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the one cell of `left` is in the link's relation to its number, and differs; exactly.
+
+    A value is a fraction a / b: it is below p / q where ``a q < p b``.
+    """
+    a, b, unit = _fractions(left)
+    at, low, high = (
+        _crosswise(a, b, bound * unit)
+        for bound in (link.times, link.times - link.margin, link.times + link.margin)
+    )
+    below, above = at[0] < at[1], at[0] > at[1]
     holds = {
         "<": below,
         "<=": ~above,
-        "=": (x >= _clipped(math.ceil(low))) & (x <= _clipped(math.floor(high))),
+        "=": (low[0] >= low[1]) & (high[0] <= high[1]),
         ">=": ~below,
         ">": above,
     }
-    return holds[link.relation], below | above
+    return holds[link.relation].astype(np.bool_), (below | above).astype(np.bool_)
 
 
-def _clipped(bound: int) -> int:
-    """The bound within 64 bits: no number lies beyond."""
-    return max(-(2**63), min(bound, 2**63 - 1))
+def _fractions(one: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64], Fraction]:
+    """The values of a single cell as a / b, and what these are to be divided by."""
+    if one.fractions is not None:
+        return one.fractions[0][0], one.fractions[1][0], Fraction(1)
+    return one.numbers[0], np.ones(one.numbers.shape[1], np.int64), Fraction(one.divisors[0])
+
+
+def _crosswise(
+    a: NDArray[np.int64], b: NDArray[np.int64], bound: Fraction
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """``a q`` and ``p b`` for the bound p / q, in Python's integers where 64 bits are too few."""
+    p, q = bound.as_integer_ratio()
+    (left, right) = crosswise((a, b), (np.array([p], object), np.array([q], object)))
+    return left, right
 
 
 def _against_cell(
-    x: NDArray[np.int64], y: NDArray[np.int64], link: _Link, d: Fraction, e: Fraction
+    left: Numbers, right: Numbers, link: _Link
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
-    """Whether ``x / d`` is in the link's relation to ``times * y / e``, and differs from it.
+    """Whether one cell is in the link's relation to the other, and differs from ``times`` it.
 
-    With equal divisors this is computed in whole numbers, hence exactly, and so is the difference;
-    otherwise in doubles, with 0 for the difference.
+    Ratios of counters are compared as fractions, and numbers over equal divisors as whole numbers,
+    hence exactly; so is their difference, in whole numbers. Others are compared in doubles, with 0
+    for the difference.
     """
     p, q = link.times.as_integer_ratio()
-    left: NDArray[Any]
-    right: NDArray[Any]
-    if d == e:
-        largest = max(int(np.abs(x).max(initial=0)), int(np.abs(y).max(initial=0)))
-        exact = np.int64 if largest * max(abs(p), q) < 2**62 else object
-        left, right = x.astype(exact) * q, y.astype(exact) * p
-        difference = left - right
-        margin: int | float = math.floor(link.margin * d * q)
+    x, y, d, e = left.numbers[0], right.numbers[0], left.divisors[0], right.divisors[0]
+    one: NDArray[Any]
+    other: NDArray[Any]
+    margin: Any
+    difference = _times(x, q) - _times(y, p) if d == e else np.zeros(len(x), np.int64)
+    if left.fractions is not None and right.fractions is not None:
+        (a, b), (c, d_) = ((n[0], m[0]) for n, m in (left.fractions, right.fractions))
+        one, other = crosswise((_times(a, q), b), (_times(c, p), d_))
+        margin = link.margin * q * (b.astype(object) * d_) if link.margin else 0
+    elif d == e:
+        one, other = _times(x, q), _times(y, p)
+        margin = math.floor(link.margin * Fraction(d) * q)
     else:
-        left, right = x / float(d), y * float(link.times / e)
-        difference = np.zeros(len(x), np.int64)
+        one, other = x / float(d), y * float(link.times / Fraction(e))
         margin = float(link.margin)
     if link.relation == "=" and link.margin:
-        holds = np.abs(left - right) <= margin
+        holds = np.abs(one - other) <= margin
     else:
-        holds = _RELATIONS[link.relation](left, right)
-    return holds.astype(np.bool_), (left != right).astype(np.bool_), difference
+        holds = _RELATIONS[link.relation](one, other)
+    return holds.astype(np.bool_), (one != other).astype(np.bool_), difference
+
+
+def _times(x: NDArray[np.int64], factor: int) -> NDArray[Any]:
+    """Multiply whole numbers, in Python's integers where 64 bits are too few."""
+    largest = int(np.abs(x).max(initial=0)) * abs(factor)
+    return (x if largest < 2**62 else x.astype(object)) * factor
 
 
 # --- verdicts -------------------------------------------------------------------------------
@@ -317,6 +411,7 @@ def verdicts(
     cells: pl.DataFrame,
     claims: Sequence[Claim],
     lesson: Mapping[int, ClaimCounts] | None = None,
+    thresholds: Thresholds = _USUAL,
 ) -> pl.DataFrame:
     """Judge the claims by their counts.
 
@@ -330,15 +425,15 @@ def verdicts(
         As the experiment file states them.
     lesson : mapping of int to ClaimCounts, optional
         Counts with the lesson's draws of some of the claims, by their number.
+    thresholds : Thresholds
+        By which the verdicts are given.
 
     Returns
     -------
     polars.DataFrame
-        One line for each claim, in the schema of `CLAIMS_SCHEMA`. `verdict` is `holds` if the
-        interval of the share lies in 0.95 .. 1, `fails` if it lies in 0 .. 0.05, otherwise
-        `depends on the seed`; but `open` as long as the interval reaches 0 or 1, for then the claim
-        held in all replications, or in none, and they are too few. NULL without replications. The
-        intervals that decide are wide enough for all claims together.
+        One line for each claim, in the schema of `CLAIMS_SCHEMA`; for `verdict` see `verdict`, NULL
+        without replications. The intervals that decide are wide enough for all claims together, and
+        for any number of looks.
 
         `mean_difference` and its intervals are those of the weakest link, `left - right` in
         `link_metric`: the link whose mean difference lies least in the claimed direction, in
@@ -350,15 +445,17 @@ def verdicts(
     that see the same traffic and the same luck. The mean difference does not depend on that.
 
     Together means: in 95 % of experiments or more all intervals of the column contain what they
-    estimate (Bonferroni). For the mean differences all links count, since the weakest is chosen by
-    the same numbers. Practical equality on average: two one-sided tests (Schuirmann 1987).
+    estimate (Bonferroni), whenever one looks: a verdict does not become more doubtful by growing
+    the run until it comes. For the mean differences all links count, and for that of one claim
+    alone all of its own, since the weakest is chosen by the same numbers. Practical equality on
+    average: two one-sided tests (Schuirmann 1987).
     """
     shares = intervals.bonferroni_level(intervals.LEVEL, len(claims))
     means = intervals.bonferroni_level(intervals.LEVEL, sum(len(one.links) for one in counted))
     lines = _lines(cells, claims)
     records = [
         {"claim": index}
-        | _judge(claim, counts, lines, shares, means)
+        | _judge(claim, counts, lines, shares, means, thresholds)
         | _as_the_lesson_draws(claim, counts, (lesson or {}).get(index), lines)
         for index, (claim, counts) in enumerate(zip(claims, counted, strict=True))
     ]
@@ -378,11 +475,13 @@ class _Mean:
     has_interval: bool
     note: str | None
 
-    def interval(self, level: float) -> tuple[float | None, float | None]:
-        """Student's interval."""
+    def interval(
+        self, level: float, half_width: Callable[..., Any] = intervals.half_width_at_any_time
+    ) -> tuple[float | None, float | None]:
+        """The mean with this half-width on both sides."""
         if self.mean is None or self.mcse is None or not self.has_interval:
             return None, None
-        half = float(intervals.t_half_width(self.n, self.mcse, level))
+        half = float(half_width(self.n, self.mcse, level))
         return self.mean - half, self.mean + half
 
 
@@ -392,15 +491,18 @@ def _judge(
     lines: Mapping[int, pl.DataFrame],
     level_of_share: float,
     level_of_mean: float,
+    thresholds: Thresholds,
 ) -> dict[str, Any]:
     """One line of the claims; the two levels make intervals cover together."""
     links = list(_links(claim))
     means = [_mean(link, sums, lines) for link, sums in zip(links, counted.links, strict=True)]
     weakest = _weakest(links, means)
     share = _share_interval(counted, intervals.LEVEL)
-    share_together = _share_interval(counted, level_of_share)
-    levels = intervals.LEVEL, level_of_mean
-    ends, ends_together = (means[weakest].interval(level) for level in levels)
+    together = _share_interval(counted, level_of_share, intervals.share_at_any_time)
+    alone = intervals.bonferroni_level(intervals.LEVEL, len(links))
+    ends = means[weakest].interval(alone, intervals.t_half_width)
+    ends_together = means[weakest].interval(level_of_mean)
+    judged = verdict(*together, thresholds)
     return {
         "text": claim.text,
         "scenario": claim.scenario,
@@ -414,8 +516,9 @@ def _judge(
         "share": counted.n_holds / counted.n if counted.n else None,
         "share_low": share[0],
         "share_high": share[1],
-        "share_together_low": share_together[0],
-        "share_together_high": share_together[1],
+        "share_together_low": together[0],
+        "share_together_high": together[1],
+        "share_defined": means[weakest].n / counted.n if counted.n else None,
         "mean_difference": means[weakest].mean,
         "mcse": means[weakest].mcse,
         "ci_low": ends[0],
@@ -425,7 +528,10 @@ def _judge(
         "margin": claim.margin,
         "note": means[weakest].note,
         "on_average": _on_average(links, means, level_of_mean),
-        "verdict": verdict(*share_together),
+        "verdict": judged,
+        "n_to_decide": to_decide(counted.n_holds, counted.n, level_of_share, thresholds)
+        if judged == OPEN
+        else None,
     }
 
 
@@ -457,10 +563,14 @@ def _weakest(links: Sequence[_Link], means: Sequence[_Mean]) -> int:
     return min(range(len(links)), key=lambda i: _strength(links[i].relation, means[i]))
 
 
-def _share_interval(counted: ClaimCounts, level: float) -> tuple[float | None, float | None]:
+def _share_interval(
+    counted: ClaimCounts,
+    level: float,
+    interval: Callable[..., Any] = intervals.share_interval,
+) -> tuple[float | None, float | None]:
     if counted.n == 0:
         return None, None
-    low, high = intervals.share_interval(np.array([counted.n_holds]), np.array([counted.n]), level)
+    low, high = interval(np.array([counted.n_holds]), np.array([counted.n]), level)
     return float(low[0]), float(high[0])
 
 
@@ -540,13 +650,43 @@ def _link_on_average(link: _Link, mean: _Mean, level: float) -> str | None:
     return FAILS if low > 0 else OPEN
 
 
-def verdict(share_low: float | None, share_high: float | None) -> str | None:
-    """Judge a claim by the interval of its share; None without an interval."""
+def verdict(
+    share_low: float | None, share_high: float | None, thresholds: Thresholds = _USUAL
+) -> str | None:
+    """Judge a claim by the interval of its share; None without an interval.
+
+    That it depends on the seed is a finding, too: the whole interval lies between the thresholds.
+    One that straddles a threshold decides nothing.
+    """
     if share_low is None or share_high is None:
         return None
-    if share_low >= SHARE_HOLDS:
+    if share_low >= thresholds.holds:
         return HOLDS
-    if share_high <= SHARE_FAILS:
+    if share_high <= thresholds.fails:
         return FAILS
-    # these ends are exact: the claim held in all replications, or in none
-    return OPEN if share_low == 0 or share_high == 1 else DEPENDS
+    is_between = share_low > thresholds.fails and share_high < thresholds.holds
+    return DEPENDS if is_between else OPEN
+
+
+def to_decide(n_holds: int, n: int, level: float, thresholds: Thresholds) -> int | None:
+    """About how many replications give a verdict if the share stays as it is.
+
+    Two digits; None where that would be more than `MOST_TO_DECIDE`.
+    """
+    share = Fraction(n_holds, n)
+
+    def is_open(m: int) -> bool:
+        low, high = intervals.share_at_any_time([round(share * m)], [m], level)
+        return verdict(float(low[0]), float(high[0]), thresholds) == OPEN
+
+    few, enough = n, 2 * n
+    while is_open(enough):
+        few, enough = enough, 2 * enough
+        if few > MOST_TO_DECIDE:
+            return None
+    while enough - few > few // 100 + 1:
+        middle = (few + enough) // 2
+        few, enough = (middle, enough) if is_open(middle) else (few, middle)
+    unit = 10 ** max(0, len(str(enough)) - 2)
+    rounded = -(-enough // unit) * unit
+    return rounded if rounded <= MOST_TO_DECIDE else None

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from mc.model import Column, schema_of
 from mc.model.columns import OF_METRIC
 from mc.statistics import intervals
-from mc.statistics.counts import Sums, cubes, joint_sums, pair_moments, skewness_of
+from mc.statistics.counts import (
+    Histogram,
+    Sums,
+    cubes,
+    histogram,
+    joint_sums,
+    moments,
+    pair_moments,
+    skewness_of,
+)
 from mc.statistics.estimates import as_frame, interval_columns, mean_columns
 from mc.statistics.rows import Numbers, Stack, metrics_in, stacks
 
@@ -28,6 +37,12 @@ COMPARISONS_COLUMNS: Final[dict[str, Column]] = (
         "metric": Column("text", "", "what is compared"),
         "n": Column(
             "int64", "replications", "replications in which the metric is defined in both cells"
+        ),
+        "share_defined": Column(
+            "float",
+            "",
+            "share of n among the replications that are compared: in the others the metric did not "
+            "come within the run in one cell or in both; the mean is without these",
         ),
         "mean_difference": Column("float", OF_METRIC, "mean over replications of cell - baseline"),
         "sd": Column(
@@ -46,7 +61,7 @@ COMPARISONS_COLUMNS: Final[dict[str, Column]] = (
         f"share_{name}{end}": Column("float", "", f"{meaning}{text}")
         for name, text in (
             ("less", "replications in which the cell is below its baseline"),
-            ("equal", "replications in which both are equal"),
+            ("equal", "replications in which both are equal, and come within the run"),
             ("greater", "replications in which the cell is above its baseline"),
         )
         for end, meaning in (
@@ -83,8 +98,11 @@ class PairCounts:
     ----------
     sums : Sums, shape (P, 6)
         Of the numbers x of the cell and y of its baseline.
-    less, equal : ndarray of int64, shape (P,)
-        Replications in which the cell is below its baseline, and equal to it.
+    less, equal, greater : ndarray of int64, shape (P,)
+        Replications in which the cell is below its baseline, equal to it, and above it. What did
+        not come within the run is above all that did; of two such the order is unknown.
+    compared : ndarray of int64, shape (P,)
+        Replications in which each of the two is defined or later than the run.
     cubes : ndarray of object, shape (P,)
         Sum of (x - y)**3, a whole number; 0 for a pair with two different divisors.
     left, right : ndarray of float64, shape (P,)
@@ -94,6 +112,8 @@ class PairCounts:
     sums: Sums
     less: NDArray[np.int64]
     equal: NDArray[np.int64]
+    greater: NDArray[np.int64]
+    compared: NDArray[np.int64]
     cubes: NDArray[Any]
     left: NDArray[np.float64]
     right: NDArray[np.float64]
@@ -102,24 +122,52 @@ class PairCounts:
 def count_pairs(one: Numbers, other: Numbers) -> PairCounts:
     """Sum one metric over P cells and P others, row by row of the same replication.
 
-    Numbers over the same divisor are compared as integers, others as the doubles they stand for.
+    Numbers over the same divisor are compared as integers, ratios of counters as fractions, others
+    as the doubles they stand for.
     """
     known = one.known & other.known
     same = one.divisors == other.divisors
-    if same.all():
+    if one.fractions is not None and other.fractions is not None:
+        left, right = crosswise(one.fractions, other.fractions)
+        less, equal = left < right, left == right
+    elif same.all():
         less, equal = one.numbers < other.numbers, one.numbers == other.numbers
     else:
         left, right = one.values, other.values
         less = np.where(same[:, None], one.numbers < other.numbers, left < right)
         equal = np.where(same[:, None], one.numbers == other.numbers, left == right)
+    n_less, n_equal = (np.count_nonzero(holds & known, axis=1) for holds in (less, equal))
+    n_known = np.count_nonzero(known, axis=1)
+    earlier, later, neither = (
+        np.count_nonzero(holds, axis=1) if one.later.any() or other.later.any() else 0
+        for holds in (one.known & other.later, one.later & other.known, one.later & other.later)
+    )
     return PairCounts(
         joint_sums((one.numbers, other.numbers), known),
-        np.count_nonzero(less & known, axis=1),
-        np.count_nonzero(equal & known, axis=1),
+        n_less + earlier,
+        n_equal,
+        n_known - n_less - n_equal + later,
+        n_known + earlier + later + neither,
         cubes(one.numbers - other.numbers, known & same[:, np.newaxis]),
         one.divisors,
         other.divisors,
     )
+
+
+Fractions = tuple[NDArray[Any], NDArray[Any]]
+
+
+def crosswise(one: Fractions, other: Fractions) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Whole numbers that are in the same order as the fractions, which have positive denominators.
+
+    ``a / b < c / d`` where ``a d < c b``; beyond 64 bits in Python's integers.
+    """
+    (a, b), (c, d) = one, other
+    largest = max(
+        int(np.abs(x).max(initial=0)) * int(y.max(initial=0)) for x, y in ((a, d), (c, b))
+    )
+    exact = np.int64 if largest < 2**62 else object  # differences of these fit, too
+    return a.astype(exact) * d.astype(exact), c.astype(exact) * b.astype(exact)
 
 
 def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
@@ -137,8 +185,10 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame
         In the schema of `COMPARISONS_SCHEMA`, a line for each metric. `n` counts the replications
-        that both cells have and in which the metric is defined in both; a difference is
-        ``cell - baseline``. `variance_reduction` is how many times as many replications
+        that both cells have and in which the metric is defined in both, and means are of these; a
+        difference is ``cell - baseline``. In the shares what did not come within the run is above
+        all that did; where neither came, a replication is in none of the three.
+        `variance_reduction` is how many times as many replications
         independent samples would need for the same interval; NULL where the difference never
         varies.
 
@@ -154,7 +204,9 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
         columns = {}
         for metric in metrics:
             numbers = stack.numbers(metric)
-            columns[metric.name] = comparison(count_pairs(numbers.of(left), numbers.of(right)))
+            own, others = numbers.of(left), numbers.of(right)
+            judged = mean_has_interval(histogram(own))
+            columns[metric.name] = comparison(count_pairs(own, others), judged)
         cell = stack.cells["cell"].to_numpy()
         keys = {"cell": cell[left], "baseline": cell[right]}
         frames.append(as_frame(COMPARISONS_SCHEMA, keys, columns))
@@ -162,8 +214,12 @@ def compare(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames)[np.argsort(np.concatenate(positions), kind="stable")]
 
 
-def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
-    """Columns of the comparisons of one metric, P values each, NaN for NULL."""
+def comparison(counted: PairCounts, known_well: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """Columns of the comparisons of one metric, P values each, NaN for NULL.
+
+    `known_well` says whether the mean of the cell itself has an interval: what is rare there makes
+    a rough numerator.
+    """
     n = counted.sums[:, 0].astype(np.int64)
     mean, variance, independent = pair_moments(counted.sums, counted.left, counted.right)
     _, x, y, xx, xy, yy = counted.sums.T
@@ -178,17 +234,24 @@ def comparison(counted: PairCounts) -> dict[str, NDArray[Any]]:
     columns["note"] = intervals.mean_notes(*judged)
     free = np.array([note is None for note in columns["note"].tolist()], np.bool_)
     columns["note"][free & (counted.left != counted.right)] = UNLIKE
-    columns |= _relative(counted, has_interval)
-    some = np.maximum(n, 1)
-    n_each = (counted.less, counted.equal, n - counted.less - counted.equal)
-    for name, n_holds in zip(_SHARES, n_each, strict=True):
-        columns[f"share_{name}"] = np.where(n > 0, n_holds / some, np.nan)
-        low, high = intervals.share_interval(n_holds, n)
+    columns |= _relative(counted, has_interval & known_well)
+    some = np.maximum(counted.compared, 1)
+    columns["share_defined"] = np.where(counted.compared > 0, n / some, np.nan)
+    for name in _SHARES:
+        n_holds = getattr(counted, name)
+        columns[f"share_{name}"] = np.where(counted.compared > 0, n_holds / some, np.nan)
+        low, high = intervals.share_interval(n_holds, counted.compared)
         columns[f"share_{name}_low"], columns[f"share_{name}_high"] = low, high
     columns["variance_reduction"] = np.divide(
         independent, variance, out=np.full(len(n), np.nan), where=variance > 0
     )
     return columns
+
+
+def mean_has_interval(counted: Histogram) -> NDArray[np.bool_]:
+    """Whether the mean of the values has an interval, in each of K cells."""
+    sample = moments(counted)
+    return intervals.mean_has_interval(sample.n, sample.n - counted.n_zero, sample.skewness)
 
 
 def _relative(

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from mc.statistics.intervals import MIN_REPLICATIONS, Floats, t_quantile_of
+from mc.model.digits import MIN_REPLICATIONS
+from mc.statistics.intervals import Floats, t_quantile_of
 
 MIN_REDUCTION: Final = 1.1
 """Below this the plain mean is as good, and simpler."""

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.statistics.rows import Numbers
+from mc.statistics.rows import Numbers, in_steps
 
 MIN_TO_COUNT: Final = 500
 """Fewer numbers of a cell are sorted, for all cells at once: that is faster than to count them in
@@ -34,19 +34,23 @@ class Histogram:
     Attributes
     ----------
     values : ndarray of int64, shape (V,)
-        Cell after cell the different values, ascending; to be divided by the divisor.
+        Cell after cell the different values, ascending; to be divided by the divisor. Of a ratio
+        of counters the quotients are different, and some of these may be equal.
     counts : ndarray of int64, shape (V,)
         In how many replications each occurs, >= 1.
     offsets : ndarray of int64, shape (K + 1,)
         Where each cell begins in `values`, and where the last ends.
     divisors : ndarray of float64, shape (K,)
         Positive.
+    quotients : ndarray of float64, shape (V,), or None
+        Of a ratio of counters its different values.
     """
 
     values: NDArray[np.int64]
     counts: NDArray[np.int64]
     offsets: NDArray[np.int64]
     divisors: NDArray[np.float64]
+    quotients: NDArray[np.float64] | None = None
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
@@ -77,18 +81,48 @@ class Histogram:
         ndarray of int64, shape (K,)
             Not yet divided by the divisor.
         """
-        n = self.n
         if self.values.size == 0:
-            return np.zeros(len(n), np.int64)
+            return np.zeros(len(self.n), np.int64)
+        return np.where(self.n > 0, self.values[self._places(ranks)], 0)
+
+    def value_at(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same, as the number that it stands for; of a ratio the quotient itself."""
+        if self.quotients is None or self.quotients.size == 0:
+            return self.at(ranks) / self.divisors
+        return np.where(self.n > 0, self.quotients[self._places(ranks)], 0.0)
+
+    def _places(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         upto = self._upto
         before = np.concatenate([[0], upto])[self.offsets[:-1]]
-        places = np.searchsorted(upto, before + np.clip(ranks, 1, np.maximum(n, 1)))
-        return np.where(n > 0, self.values[np.minimum(places, self.values.size - 1)], 0)
+        places = np.searchsorted(upto, before + np.clip(ranks, 1, np.maximum(self.n, 1)))
+        return np.minimum(places, self.values.size - 1)
 
-    def cell(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Values and counts of one cell."""
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean and spread."""
+        return _moments(self)
+
+    @cached_property
+    def n_zero(self) -> NDArray[np.int64]:
+        """In how many replications the value is 0, shape (K,)."""
+        return self.sums(np.where(self.doubles == 0, self.counts, 0))
+
+    @cached_property
+    def cells(self) -> NDArray[np.int64]:
+        """The cell of each value, shape (V,)."""
+        return np.repeat(np.arange(len(self.divisors)), np.diff(self.offsets))
+
+    @cached_property
+    def doubles(self) -> NDArray[np.float64]:
+        """The numbers that the values stand for, shape (V,)."""
+        if self.quotients is not None:
+            return self.quotients
+        return self.values / self.divisors[self.cells]
+
+    def cell(self, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The numbers that the values of one cell stand for, and their counts."""
         own = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
-        return self.values[own], self.counts[own]
+        return self.doubles[own], self.counts[own]
 
 
 def histogram(taken: Numbers) -> Histogram:
@@ -107,14 +141,31 @@ def histogram(taken: Numbers) -> Histogram:
     n_rows = taken.numbers.shape[1]
     if n_rows < MIN_TO_COUNT:
         return _by_sorting(taken)
+    quotients = taken.quotients
+    of_cells: NDArray[Any] = taken.numbers if quotients is None else quotients
     values, counts = [], []
     for k, n in enumerate(np.count_nonzero(taken.known, axis=1).tolist()):
-        numbers = taken.numbers[k] if n == n_rows else taken.numbers[k][taken.known[k]]
-        found = _counted(numbers) if n else (numbers, numbers)
+        numbers = of_cells[k] if n == n_rows else of_cells[k][taken.known[k]]
+        if quotients is not None:
+            found = np.unique(numbers, return_counts=True)
+        else:
+            found = _counted(numbers) if n else (numbers, numbers)
         values.append(found[0])
         counts.append(found[1])
     offsets = np.cumsum([0, *map(len, values)])
-    return Histogram(np.concatenate(values), np.concatenate(counts), offsets, taken.divisors)
+    return _histogram(np.concatenate(values), np.concatenate(counts), offsets, taken.divisors)
+
+
+def _histogram(
+    values: NDArray[Any],
+    counts: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    divisors: NDArray[np.float64],
+) -> Histogram:
+    """Of whole numbers, or of the quotients of a ratio of counters."""
+    if values.dtype.kind == "f":
+        return Histogram(in_steps(values), counts, offsets, divisors, values)
+    return Histogram(values, counts, offsets, divisors)
 
 
 def _counted(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -138,7 +189,12 @@ def _kind(lowest: int, highest: int) -> type[np.int32] | type[np.int64]:
 def _by_sorting(taken: Numbers) -> Histogram:
     """The same, faster for few numbers of many cells."""
     n_cells, n_rows = taken.numbers.shape
-    ordered = _sorted(taken.numbers, taken.known)
+    quotients = taken.quotients
+    ordered: NDArray[Any]
+    if quotients is None:
+        ordered = _sorted(taken.numbers, taken.known)
+    else:
+        ordered = np.sort(np.where(taken.known, quotients, np.inf), axis=1)
     n = np.count_nonzero(taken.known, axis=1)
     fresh = np.arange(n_rows) < n[:, np.newaxis]
     fresh[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
@@ -147,7 +203,7 @@ def _by_sorting(taken: Numbers) -> Histogram:
     ends = np.concatenate([places[1:], [0]])
     last = offsets[1:][n > 0] - 1  # of each cell
     ends[last] = (np.arange(n_cells) * n_rows + n)[n > 0]
-    return Histogram(ordered.ravel()[places], ends - places, offsets, taken.divisors)
+    return _histogram(ordered.ravel()[places], ends - places, offsets, taken.divisors)
 
 
 def _sorted(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -162,7 +218,7 @@ def _sorted(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.
 
 def from_pairs(
     cells: NDArray[np.int64],
-    values: NDArray[np.int64],
+    values: NDArray[Any],
     counts: NDArray[np.int64],
     divisors: NDArray[np.float64],
 ) -> Histogram:
@@ -170,8 +226,12 @@ def from_pairs(
 
     Parameters
     ----------
-    cells, values, counts : ndarray of int64, shape (N,)
-        Place of the cell, 0 .. K - 1, value, and how often it occurs; in any order.
+    cells : ndarray of int64, shape (N,)
+        Place of the cell, 0 .. K - 1; in any order.
+    values : ndarray of int64 or float64, shape (N,)
+        Of a ratio of counters the quotients, as floats.
+    counts : ndarray of int64, shape (N,)
+        How often the value occurs.
     divisors : ndarray of float64, shape (K,)
         Positive.
 
@@ -187,11 +247,13 @@ def from_pairs(
     starts = np.flatnonzero(fresh)
     offsets = np.searchsorted(cells[starts], np.arange(len(divisors) + 1))
     added = np.add.reduceat(counts, starts) if starts.size else counts
-    return Histogram(values[starts], added, offsets, divisors)
+    return _histogram(values[starts], added, offsets, divisors)
 
 
-def _order(cells: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.intp] | None:
+def _order(cells: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.intp] | None:
     """How to sort by cell and value; None where they are sorted."""
+    if values.dtype.kind == "f":
+        return np.lexsort((values, cells))
     lowest = int(values.min(initial=0))
     width = int(values.max(initial=0)) - lowest + 1
     if int(cells.max(initial=0)) * width < 2**62:  # sorting one key is several times as fast
@@ -367,18 +429,20 @@ class Moments:
         Each rounded once.
     skewness : ndarray of float64, shape (K,)
         m3 / m2**1.5 of the central moments; NaN where there is no spread.
-    fourth : ndarray of float64, shape (K,)
-        The central moment m4.
     """
 
     n: NDArray[np.int64]
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     skewness: NDArray[np.float64]
-    fourth: NDArray[np.float64]
 
 
 def moments(counted: Histogram) -> Moments:
+    """Moments of a metric in K cells; computed once for each histogram."""
+    return counted.moments
+
+
+def _moments(counted: Histogram) -> Moments:
     """Moments of a metric in K cells.
 
     Notes
@@ -402,9 +466,9 @@ def moments(counted: Histogram) -> Moments:
     some = np.maximum(n, 1)
     centred = near - (s1.astype(np.float64) / some)[cells]
     square = centred * centred  # a power is ten times as slow
-    m2, m3, m4 = (
+    m2, m3 = (
         np.bincount(cells, counted.counts * power, minlength=len(n)) / some
-        for power in (square, square * centred, square * square)
+        for power in (square, square * centred)
     )
     spread = (variance > 0) & (m2 > 0)
     return Moments(
@@ -412,7 +476,6 @@ def moments(counted: Histogram) -> Moments:
         mean=mean,
         variance=variance,
         skewness=np.where(spread, m3 / np.where(spread, m2, 1.0) ** 1.5, math.nan),
-        fourth=m4 / counted.divisors**4,
     )
 
 

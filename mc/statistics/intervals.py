@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from mc.model.digits import MIN_REPLICATIONS, share_text, unseen
+
 LEVEL: Final = 0.95
 """Confidence level of an interval unless another one is asked for."""
 
@@ -82,9 +84,6 @@ def t_half_width(n: ArrayLike, mcse: ArrayLike, level: float = LEVEL) -> Floats:
     return half_width
 
 
-MIN_REPLICATIONS: Final = 200
-"""With fewer, a sample tells neither its skewness nor its spread."""
-
 MIN_NONZERO: Final = 300
 """Values other than zero that a metric needs if it is zero in a quarter of the replications or
 more."""
@@ -97,17 +96,14 @@ def mean_has_interval(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -
     """Whether Student's interval of a mean is reported, with a note or without.
 
     Parameters and sources: `mean_notes`. There is none for a single replication, for too few
-    values other than zero, for too skewed a sample, and where all values are equal in fewer than
-    `MIN_REPLICATIONS`: 200 equal values make it likely that fewer than 2 % of all others differ,
-    2 equal values say nothing.
+    values other than zero, for too skewed a sample, and where all values are equal: these say how
+    seldom another value comes, and nothing of its size.
     """
     n, n_nonzero, skewness = (np.asarray(values) for values in (n, n_nonzero, skewness))
-    equal_by_luck = np.isnan(skewness) & (n < MIN_REPLICATIONS)
     has_interval: NDArray[np.bool_] = (
         (n > 1)
         & ~_few_nonzero(n, n_nonzero)
-        & ~(n < SKEWNESS_FACTOR * np.square(skewness))
-        & ~equal_by_luck
+        & (n >= SKEWNESS_FACTOR * np.square(skewness))  # False where all values are equal
     )
     return has_interval
 
@@ -127,9 +123,8 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
     Returns
     -------
     ndarray of object, shape (K,)
-        A short text, or None where the interval covers what it promises. With few replications,
-        and where all values are equal, there may be an interval beside the note, see
-        `mean_has_interval`.
+        A short text, or None where the interval covers what it promises. With few replications
+        there may be an interval beside the note, see `mean_has_interval`.
 
     Notes
     -----
@@ -147,8 +142,12 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
     for holds, note in (
         (n == 0, "no replication"),
         (n == 1, "one replication"),
+        (n_nonzero == 0, "0 in all {n:,}; another value comes in at most {unseen} of runs (95 %)"),
         (_few_nonzero(n, n_nonzero), "{n_nonzero} of {n} values not zero"),
-        (np.isnan(skewness), "all values equal"),
+        (
+            np.isnan(skewness),
+            "the same in all {n:,}; another value comes in at most {unseen} of runs (95 %)",
+        ),
         (n < needed, "skewness {skewness:.2g}: needs n >= {needed:.0f}"),
         (n < MIN_REPLICATIONS, f"fewer than {MIN_REPLICATIONS} replications"),
     ):
@@ -158,7 +157,11 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
             continue
         for k in np.flatnonzero(holds & trusted):
             notes[k] = note.format(
-                n=n[k], n_nonzero=n_nonzero[k], skewness=skewness[k], needed=needed[k]
+                n=n[k],
+                n_nonzero=n_nonzero[k],
+                skewness=skewness[k],
+                needed=needed[k],
+                unseen=share_text(unseen(int(n[k]))),
             )
         trusted &= ~holds
     return notes
@@ -200,56 +203,6 @@ def replications_needed(n: ArrayLike, half_width: ArrayLike, wanted: ArrayLike) 
         )  # fmt: skip
         needed = np.maximum(np.ceil(np.asarray(n, float) * np.square(shrink)), 2.0)
     return np.where(needed < 2.0**63, needed, math.nan)
-
-
-# --- the standard deviation -----------------------------------------------------------------
-
-MIN_REPLICATIONS_SD: Final = 1000
-"""With fewer, the kurtosis of a sample says too little about the tails."""
-
-KURTOSIS_FACTOR: Final = 25.0
-"""An interval of the standard deviation needs n >= this * kurtosis."""
-
-
-def sd_interval(n: ArrayLike, sd: ArrayLike, m4: ArrayLike) -> tuple[Floats, Floats]:
-    """Interval of a standard deviation that allows for the tails of the distribution.
-
-    Parameters
-    ----------
-    n : array_like of int
-        Replications.
-    sd : array_like of float
-        Sample standard deviation, with n - 1.
-    m4 : array_like of float
-        Mean of the fourth powers of the deviations from the mean.
-
-    Returns
-    -------
-    low, high : ndarray of float64
-        NaN where all values are equal, or the sample is too small, at all or for its kurtosis.
-
-    Notes
-    -----
-    Delta method on the logarithm with the correction for small samples of Bonett (2006),
-    equation 3, and with a kurtosis freed of most of its bias (G2 + 3 of Joanes and Gill 1998). The
-    chi-squared interval is right for normal values only: for a count with skewness 3 it covers half
-    of what it promises.
-    """
-    n, sd, m4 = (np.asarray(values, np.float64) for values in (n, sd, m4))
-    enough = (n >= MIN_REPLICATIONS_SD) & (sd > 0)
-    some, spread = np.where(enough, n, 1e9), np.where(enough, sd, 1.0)
-    kurtosis = np.where(enough, m4, 1.0) / (spread**4 * np.square(1 - 1 / some))
-    enough &= n >= KURTOSIS_FACTOR * kurtosis
-    excess = (kurtosis - 3 * (some - 1) / (some + 1)) * (some**2 - 1) / ((some - 2) * (some - 3))
-    quantile = t_quantile(some - 1)
-    correction = some / (some - quantile)
-    variance = np.maximum(excess + 3 - (some - 3) / some, 0.0) / (some - 1)
-    exponent = quantile * correction * np.sqrt(variance) / 2
-    centre = np.sqrt(correction) * spread
-    return (
-        np.where(enough, centre * np.exp(-exponent), math.nan),
-        np.where(enough, centre * np.exp(exponent), math.nan),
-    )
 
 
 # --- shares and quantiles -------------------------------------------------------------------
@@ -409,8 +362,9 @@ def relative_change(
 ) -> Ratio:
     """Estimate E[x] / E[y] - 1; parameters and conditions of `ratio_of_means`.
 
-    The sums are those of pairs, so what x and y have in common cancels. Where the interval of the
-    mean of x - y has a note, it holds for this interval, too.
+    The sums are those of pairs, so what x and y have in common cancels. Where the mean of x - y or
+    that of x has no interval, this one is not to be trusted either: with x rare, most samples see
+    too little of it.
     """
     ratio = ratio_of_means(n, sx, sy, sxx, sxy, syy, scale)
     if math.isnan(ratio.estimate):
@@ -462,6 +416,77 @@ def ratios(
         ends = (low, high) if has_interval[k] else (math.nan, math.nan)
         estimates[:, k] = (estimate, *ends)
     return estimates
+
+
+# --- at every look -------------------------------------------------------------------------
+
+LOOK: Final = 1000
+"""Replications at which the confidence sequence of a mean is narrowest, compared with t."""
+
+
+def share_at_any_time(
+    n_holds: ArrayLike, n: ArrayLike, level: float = LEVEL
+) -> tuple[Floats, Floats]:
+    """Interval of a share that holds at every number of replications at once.
+
+    Parameters
+    ----------
+    n_holds, n : array_like of int
+        0 <= n_holds <= n.
+    level : float
+        Between 0 and 1: the chance that the intervals after 1, 2, 3, ... replications all hold the
+        share. So one may look as often as one likes, and add replications until one is content.
+
+    Returns
+    -------
+    low, high : ndarray of float64
+        NaN for n = 0.
+
+    Notes
+    -----
+    The shares p for which ``B(k + 1, n - k + 1) / (p^k (1 - p)^(n - k)) < 1 / (1 - level)``: the
+    likelihood ratio against a uniform mixture is a martingale, and by Ville's inequality seldom
+    large (Robbins 1970, "Statistical methods related to the law of the iterated logarithm").
+    """
+    k, n = (x.astype(float) for x in np.broadcast_arrays(np.asarray(n_holds), np.asarray(n)))
+    bound = math.log(1 / (1 - level)) - special.betaln(k + 1, n - k + 1)
+    some = np.maximum(n, 1.0)
+
+    def is_inside(p: Floats) -> NDArray[np.bool_]:
+        # 0 log 0 = 0: what holds in all replications may do so always
+        inside: NDArray[np.bool_] = -special.xlogy(k, p) - special.xlogy(n - k, 1 - p) < bound
+        return inside
+
+    ends = []
+    for outer in (0.0, 1.0):
+        inside, outside = k / some, np.full(k.shape, outer)
+        reaches = is_inside(outside)
+        for _ in range(60):  # halves: to the last bit
+            middle = (inside + outside) / 2
+            holds = is_inside(middle)
+            inside, outside = np.where(holds, middle, inside), np.where(holds, outside, middle)
+        ends.append(np.where(n > 0, np.where(reaches, outer, outside), math.nan))
+    return ends[0], ends[1]
+
+
+def half_width_at_any_time(n: ArrayLike, mcse: ArrayLike, level: float = LEVEL) -> Floats:
+    """Half the length of an interval of a mean that holds at every number of replications at once.
+
+    Parameters as for `t_half_width`.
+
+    Notes
+    -----
+    Asymptotic confidence sequence: Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (2024),
+    theorem 2.2, with their choice of rho for `LOOK` replications.
+    """
+    n, mcse = np.asarray(n, np.float64), np.asarray(mcse, np.float64)
+    alpha = 1 - level
+    rho = (-2 * math.log(alpha) + math.log1p(-2 * math.log(alpha))) / LOOK  # squared
+    times = n * rho + 1
+    some = np.maximum(n, 1.0)
+    errors = np.sqrt(2 * times / (some * rho) * np.log(np.sqrt(times) / alpha))
+    half_width: Floats = np.where(n > 1, errors * mcse, math.nan)
+    return half_width
 
 
 # --- several at once ------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from mc.model import METRICS, Metric, PerCell
 
 RATIO_STEPS: Final = 10**6
-"""A ratio of two counters is rounded to this part of a unit, halves to even, and so is a whole
-number, too; it fits into 64 bits, as no ratio of the model exceeds 2**31. That moves a mean by half
-a step at most, and by far less where the ratio varies: errors cancel out."""
+"""In sums a ratio of two counters is rounded to this part of a unit, halves to even, and so is a
+whole number, too; it fits into 64 bits, as no ratio of the model exceeds 2**31. That moves a mean
+by half a step at most, and by far less where the ratio varies: errors cancel out. Nothing else is
+rounded: ratios are put in order, and are equal, as the fractions that they are."""
 
 # 64 bits: start and length of the window may each fill 32
 _START: Final = pl.col("fault_start").cast(pl.Int64)
@@ -36,6 +37,45 @@ PER_CELL: Final[dict[PerCell, pl.Expr]] = {
     "window_arrivals": N_WINDOW_ROUNDS * RATE_PER_ROUND,
 }
 """Denominators of ratios, over the columns of the table of cells."""
+
+
+def most_requests(cells: pl.DataFrame) -> pl.Series:
+    """How many requests a run has at most, in each of K cells.
+
+    Notes
+    -----
+    A Poisson number exceeds its mean m by 7 sqrt(m) + 30 with probability below 1e-10, whatever m
+    is (Bernstein's inequality): in millions of runs it does not happen.
+    """
+    mean = pl.col("rounds") * RATE_PER_ROUND
+    return cells.select((mean + 7 * mean.sqrt() + 30).floor()).to_series()
+
+
+def span_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
+    """Length of an interval that holds all values of a metric there can be in each of K cells.
+
+    Returns
+    -------
+    ndarray of float64, shape (K,)
+        0 where the metric cannot vary for want of retries; infinite where nothing is known.
+    """
+    requests, rounds, attempts = most_requests(cells), cells["rounds"], cells["max_attempts"]
+    mosts = {
+        "requests": requests,
+        "calls": requests * attempts,
+        "wait": requests * rounds,
+        "attempts": attempts,
+        "rounds": rounds,
+        "one": pl.repeat(1, cells.height, eager=True),
+    }
+    spans: NDArray[np.float64] = np.full(cells.height, np.inf)
+    if metric.most is not None:  # none is below 0
+        most = mosts[metric.most].cast(pl.Float64).to_numpy()
+        divisors = divisors_of(metric, cells) if metric.per_cell else np.ones(cells.height)
+        np.divide(most, divisors, out=spans, where=divisors > 0)
+    if metric.without_retries is not None:
+        spans[(attempts == 1).to_numpy()] = 0.0
+    return spans
 
 
 def metrics_in(columns: Iterable[str]) -> list[Metric]:
@@ -104,17 +144,35 @@ class Numbers:
         Anything where `known` is False.
     known : ndarray of bool, shape (K, R)
         False where the metric is NULL.
+    later : ndarray of bool, shape (K, R)
+        True where it is NULL because it did not come within the run, see `is_censored`.
     divisors : ndarray of float64, shape (K,)
         Positive; 1 for a counter.
+    fractions : (ndarray of int64, ndarray of int64), each of shape (K, R), or None
+        Of a ratio of counters numerator and denominator, which is positive; `numbers` are these
+        quotients in parts of 1 / `RATIO_STEPS`.
     """
 
     numbers: NDArray[np.int64]
     known: NDArray[np.bool_]
+    later: NDArray[np.bool_]
     divisors: NDArray[np.float64]
+    fractions: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def of(self, cells: NDArray[np.int64]) -> Numbers:
         """The numbers of some of the cells."""
-        return Numbers(self.numbers[cells], self.known[cells], self.divisors[cells])
+        fractions = None
+        if self.fractions is not None:
+            fractions = self.fractions[0][cells], self.fractions[1][cells]
+        return Numbers(
+            *(self.numbers[cells], self.known[cells], self.later[cells], self.divisors[cells]),
+            fractions,
+        )
+
+    @property
+    def quotients(self) -> NDArray[np.float64] | None:
+        """Of a ratio of counters the doubles nearest to it, shape (K, R)."""
+        return None if self.fractions is None else np.divide(*self.fractions)
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -128,6 +186,24 @@ def divisors_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
         divisors = PER_CELL[metric.per_cell].cast(pl.Float64).fill_null(0.0)
         return cells.select(divisors).to_series().to_numpy()
     return np.full(cells.height, float(RATIO_STEPS if metric.per else 1))
+
+
+def in_steps(quotients: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Ratios of counters in parts of 1 / `RATIO_STEPS`."""
+    return np.rint(quotients * RATIO_STEPS).astype(np.int64)
+
+
+def is_censored(metric: Metric, cells: pl.DataFrame) -> NDArray[np.bool_]:
+    """Whether NULL means "not within the run", in each of K cells.
+
+    What did not come within the run counts as later than all that did: it is in the shares and the
+    quantiles, and only the mean is without it. (It is censored on the right; with the same end in
+    every replication nothing else is known of it.)
+    """
+    if metric.censored_in == "no cell":
+        return np.zeros(cells.height, np.bool_)
+    of = N_WINDOW_ROUNDS if metric.censored_in == "cells with a window" else RATE_PER_ROUND
+    return cells.select((of > 0).fill_null(value=False)).to_series().to_numpy()
 
 
 @dataclass(frozen=True)
@@ -188,15 +264,18 @@ class Stack:
         """The numbers of a metric."""
         numbers, known = self.columns[metric.counter]
         divisors = divisors_of(metric, self.cells)
+        fractions = None
         if metric.per:
             per, defined = self.columns[metric.per]
             known = known & defined & (per > 0)
-            quotients = np.divide(numbers, per, out=np.zeros(known.shape), where=known)
-            numbers = np.rint(quotients * RATIO_STEPS).astype(np.int64)
+            fractions = np.where(known, numbers, 0), np.where(known, per, 1)
+            numbers = in_steps(np.divide(*fractions))
         has_divisor = divisors > 0
-        return Numbers(
-            numbers, known & has_divisor[:, np.newaxis], np.where(has_divisor, divisors, 1.0)
-        )
+        known = known & has_divisor[:, np.newaxis]
+        later: NDArray[np.bool_] = np.broadcast_to(np.False_, known.shape)
+        if metric.censored_in != "no cell":
+            later = ~known & is_censored(metric, self.cells)[:, np.newaxis]
+        return Numbers(numbers, known, later, np.where(has_divisor, divisors, 1.0), fractions)
 
 
 def stacks(rows: pl.DataFrame, cells: pl.DataFrame) -> Iterator[Stack]:

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.model import Column, Metric, schema_of
+from mc.model import Column, Metric, Worst, schema_of
 from mc.model.columns import OF_METRIC
-from mc.model.digits import to_fixed
+from mc.model.digits import MIN_REPLICATIONS
 from mc.statistics import control, intervals
 from mc.statistics.counts import Histogram, Sums, histogram, joint_sums, moments, sums_beside
 from mc.statistics.estimates import (
@@ -23,11 +23,13 @@ from mc.statistics.estimates import (
     interval_columns,
     mean_columns,
 )
+from mc.statistics.published import count_below, tail
 from mc.statistics.rows import (
     N_WINDOW_ROUNDS,
     RATE_PER_ROUND,
     Numbers,
     Stack,
+    is_censored,
     stacks,
 )
 
@@ -35,12 +37,20 @@ if TYPE_CHECKING:
     from mc.experiment import Published
 
 QUANTILES: Final = {
+    "p01": Fraction(1, 100),
     "p05": Fraction(1, 20),
     "p25": Fraction(1, 4),
     "median": Fraction(1, 2),
     "p75": Fraction(3, 4),
     "p95": Fraction(19, 20),
+    "p99": Fraction(99, 100),
 }
+
+OUTER: Final = ("p01", "p99")
+"""Quantiles that are given only with an interval: of fewer replications they are the extremes."""
+
+WORST_SHARE: Final = Fraction(1, 20)
+"""Of so many of the replications the worst are averaged."""
 
 RELATIVE_WANTED: Final = 0.01
 """`n_needed` aims at a half-width of this share of the mean."""
@@ -50,7 +60,8 @@ TRAFFIC: Final = ("requests", "window_requests")
 
 
 def _quantile_columns(name: str, share: str) -> dict[str, Column]:
-    meaning = f"smallest value that {share} of the replications reach at most"
+    later = "that is later than the run" + (", or n too small" if name in OUTER else "")
+    meaning = f"smallest value that {share} of the replications reach at most; NULL where {later}"
     return {name: Column("float", OF_METRIC, meaning)} | interval_columns(
         name, OF_METRIC, f"{share} quantile", "order statistics, exact"
     )
@@ -63,14 +74,22 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
         "n": Column(
             "int64",
             "replications",
-            "replications in which the metric is defined; all else is of these",
+            "replications in which the metric is defined; mean and sd are of these",
         ),
-        "mean": Column("float", OF_METRIC, "mean over replications"),
+        "share_defined": Column(
+            "float",
+            "",
+            "share of replications in which the metric is defined; what did not come within the "
+            "run (drain) counts as later in quantiles and shares",
+        ),
+    }
+    | interval_columns("share_defined", "", "share", OF_SHARE)
+    | {
+        "mean": Column("float", OF_METRIC, "mean over the replications in which it is defined"),
         "sd": Column("float", OF_METRIC, "standard deviation between replications"),
         "mcse": Column("float", OF_METRIC, "Monte Carlo standard error of the mean: sd / sqrt(n)"),
     }
     | interval_columns("ci", OF_METRIC, "mean", "Student t; NULL where `note` says why")
-    | interval_columns("sd", OF_METRIC, "standard deviation", "delta method, logarithmic")
     | {"min": Column("float", OF_METRIC, "smallest value")}
     | {
         name: column
@@ -82,6 +101,24 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
         "share_zero": Column("float", "", "share of replications in which the metric is 0"),
     }
     | interval_columns("share_zero", "", "share", OF_SHARE)
+    | {
+        "worst_mean": Column(
+            "float",
+            OF_METRIC,
+            f"expected shortfall: mean of the worst {float(WORST_SHARE):.0%} of the replications, "
+            "which of successful are the smallest values, of all else the largest; NULL where "
+            "some of these are later than the run",
+        ),
+    }
+    | interval_columns(
+        "worst_mean", OF_METRIC, "expected shortfall", "influence function; NULL if too few differ"
+    )
+    | {
+        "share_above_capacity": Column(
+            "float", "", "share of replications in which a peak exceeds the usual capacity"
+        ),
+    }
+    | interval_columns("share_above_capacity", "", "share", OF_SHARE)
     | {
         "adjusted_mean": Column(
             "float",
@@ -120,7 +157,15 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
         "published_tail": Column(
             "float",
             "",
-            "twice the share of replications that lie at least as far to its side: two-sided tail",
+            "two-sided tail: twice the share of replications that lie at least as far to its side, "
+            "the published one counted among them",
+        ),
+        "published_joint": Column(
+            "float",
+            "",
+            "share of runs by the lesson's own generator in which some of the published figures "
+            "lies as far out as this one, the published run counted among them: its p value among "
+            "all of them together",
         ),
     }
 )
@@ -195,8 +240,9 @@ def summarise(
     polars.DataFrame
         In the schema of `SUMMARY_SCHEMA`, cells in the order of `cells`, metrics in the order
         of `METRICS`: those whose counters the rows have. `n` counts the replications in which the
-        metric is defined, and everything is estimated from these: with `drain`, those that
-        drained. With n = 1 there is no spread and no interval.
+        metric is defined, and mean and spread are estimated from these: with `drain`, those that
+        drained. In quantiles and shares what did not come within the run counts as later than all
+        that did. With n = 1 there is no spread and no interval.
 
     Notes
     -----
@@ -247,8 +293,14 @@ def summary(
     columns = {}
     for metric, counts in counted:
         figures = {f.cell: f for f in published if f.metric == metric.name}
-        columns[metric.name] = _estimates(metric, counts, expected, n) | _published(
-            cells["cell"].to_list(), counts.histogram, figures
+        # what did not come within the run is not NULL: it is later
+        n_all = np.where(is_censored(metric, cells), n, counts.histogram.n)
+        columns[metric.name] = (
+            _estimates(metric, counts, expected, n)
+            | _share("share_defined", counts.histogram.n, np.where(n_all > 0, n, 0))
+            | _distribution(metric, counts.histogram, n_all)
+            | _shares_above(metric, counts.histogram, n_all, cells["capacity"].to_numpy())
+            | _published(cells["cell"].to_list(), counts.histogram, n_all, figures)
         )
     return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, columns)
 
@@ -269,54 +321,128 @@ def _estimates(
     expected: Sequence[tuple[Fraction, Fraction]] | None,
     n_rows: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
-    """Columns of the summary of one metric, K values each, NaN for NULL."""
+    """Mean and spread of one metric, K values each, NaN for NULL."""
     counted = counts.histogram
     sample = moments(counted)
-    n, n_zero = sample.n, counted.sums(np.where(counted.values == 0, counted.counts, 0))
-    judged = n, n - n_zero, sample.skewness
+    n = sample.n
+    judged = n, n - counted.n_zero, sample.skewness
     has_interval = intervals.mean_has_interval(*judged)
     columns = mean_columns(n, sample.mean, sample.variance, has_interval)
     columns["note"] = intervals.mean_notes(*judged)
-    columns |= _order_statistics(counted, n)
-    columns["share_zero"] = np.where(n > 0, n_zero / np.maximum(n, 1), math.nan)
-    ends = intervals.share_interval(n_zero, n)
-    columns["share_zero_low"], columns["share_zero_high"] = ends
-    ends = intervals.sd_interval(n, columns["sd"], sample.fourth)
-    columns["sd_low"], columns["sd_high"] = ends
     half_width = intervals.t_half_width(n, columns["mcse"])
     wanted = RELATIVE_WANTED * np.abs(columns["mean"])
-    columns["n_needed"] = intervals.replications_needed(n, half_width, wanted)
+    columns["n_needed"] = intervals.replications_needed(n_rows, half_width, wanted)
     # where a metric is undefined in some rows, traffic in the others has another expectation
     controlled = np.flatnonzero(has_interval & (n == n_rows))
     columns |= _adjusted(metric, counts, expected, controlled)
     return columns | _ratio_of_means(counts, has_interval)
 
 
-def _order_statistics(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Smallest and largest value, and the quantiles with their exact intervals."""
+def _distribution(
+    metric: Metric, counted: Histogram, n_all: NDArray[np.int64]
+) -> dict[str, NDArray[np.float64]]:
+    """Order statistics, the share of zeros, and the mean of the worst.
+
+    `n_all` counts the replications in which the metric is defined, and those in which it is later
+    than the run: these have the highest ranks.
+    """
+    n = counted.n
 
     def values(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         inside = (ranks >= 1) & (ranks <= n)
-        return np.where(inside, counted.at(ranks) / counted.divisors, math.nan)
+        return np.where(inside, counted.value_at(ranks), math.nan)
 
     columns = {"min": values(np.minimum(n, 1)), "max": values(n)}
     for name, p in QUANTILES.items():
-        columns[name] = values(-(-n * p.numerator // p.denominator))  # the quotient, rounded up
-        ranks = {m: intervals.quantile_ranks(m, p) or (0, 0) for m in set(n.tolist())}
+        columns[name] = values(-(-n_all * p.numerator // p.denominator))  # rounded up
+        ranks = {m: intervals.quantile_ranks(m, p) for m in set(n_all.tolist())}
+        if name in OUTER:
+            given = np.array([ranks[m] is not None for m in n_all.tolist()], np.bool_)
+            columns[name] = np.where(given, columns[name], math.nan)
         for end, suffix in enumerate(("low", "high")):
-            columns[f"{name}_{suffix}"] = values(np.array([ranks[m][end] for m in n.tolist()]))
+            of_cells = [(ranks[m] or (0, 0))[end] for m in n_all.tolist()]
+            columns[f"{name}_{suffix}"] = values(np.array(of_cells))
+    columns |= _share("share_zero", counted.n_zero, n_all)
+    worst = shortfall(counted, WORST_SHARE, metric.worst)
+    for name, column in zip(("", "_low", "_high"), worst, strict=True):
+        columns[f"worst_mean{name}"] = np.where(n == n_all, column, math.nan)
     return columns
 
 
-def _n_zero(counted: Histogram) -> NDArray[np.int64]:
-    return counted.sums(np.where(counted.values == 0, counted.counts, 0))
+def shortfall(
+    counted: Histogram, share: Fraction, worst: Worst = "high"
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate the mean of the worst values, a share of all, with its interval.
+
+    Parameters
+    ----------
+    counted : Histogram
+        In K cells.
+    share : Fraction
+        Between 0 and 1.
+    worst : {"high", "low"}
+        Which values these are.
+
+    Returns
+    -------
+    mean, low, high : ndarray of float64, shape (K,)
+        NaN where there is no replication; the ends also where too few lie beyond the quantile, or
+        these are too skewed, see `intervals.mean_has_interval`.
+
+    Notes
+    -----
+    Expected shortfall in the sense of Acerbi and Tasche (2002): where the share ends
+    among equal values, part of them counts. Its error is that of the mean excess over the
+    quantile, divided by the share: Brazauskas, Jones, Puri and Zitikis (2008).
+    """
+    n = counted.n
+    some = np.maximum(n, 1)
+    cells = counted.cells
+    upto = np.cumsum(counted.counts) - np.concatenate([[0], np.cumsum(n)])[cells]
+    wanted = n * float(share)
+    quantile = n - (n * share.numerator // share.denominator)  # rank
+    sign, beyond = 1.0, upto - (n - wanted)[cells]
+    if worst == "low":
+        sign, beyond = -1.0, wanted[cells] - (upto - counted.counts)
+        quantile = n - quantile + 1
+    weights = np.clip(beyond, 0.0, counted.counts)
+    values, at_quantile = sign * counted.doubles, sign * counted.value_at(quantile)
+
+    def mean_of(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(cells, terms, minlength=len(n)) / some
+
+    mean = mean_of(weights * values) / float(share)
+    excess = np.maximum(values - at_quantile[cells], 0.0)
+    m1, m2, m3 = (mean_of(counted.counts * excess**k) for k in (1, 2, 3))
+    variance = np.maximum(m2 - m1**2, 0.0)
+    varies = variance > 0
+    skewness = np.full(len(n), math.nan)
+    np.divide(m3 - 3 * m1 * m2 + 2 * m1**3, variance**1.5, out=skewness, where=varies)
+    n_beyond = counted.sums(np.where(excess > 0, counted.counts, 0))
+    half_width = intervals.t_half_width(n, np.sqrt(variance / some)) / float(share)
+    given = varies & intervals.mean_has_interval(n, n_beyond, skewness)
+    mean, half_width = np.where(n > 0, mean, math.nan), np.where(given, half_width, math.nan)
+    return sign * mean, sign * mean - half_width, sign * mean + half_width
 
 
-def _shares_of_zero(counted: Histogram, n: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    n_zero = _n_zero(counted)
-    low, high = intervals.share_interval(n_zero, n)
-    share = np.where(n > 0, n_zero / np.maximum(n, 1), math.nan)
-    return {"share_zero": share, "share_zero_low": low, "share_zero_high": high}
+def _share(
+    name: str, n_holds: NDArray[np.int64], n: NDArray[np.int64]
+) -> dict[str, NDArray[np.float64]]:
+    """The columns of a share; NaN where n is 0."""
+    low, high = intervals.share_interval(n_holds, n)
+    share = np.where(n > 0, n_holds / np.maximum(n, 1), math.nan)
+    return {name: share, f"{name}_low": low, f"{name}_high": high}
+
+
+def _shares_above(
+    metric: Metric, counted: Histogram, n: NDArray[np.int64], capacities: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """How often a peak exceeds what the usual capacity serves in any round."""
+    if not metric.above_capacity:
+        n = np.zeros_like(n)
+    bounds = np.repeat(np.ceil(capacities), np.diff(counted.offsets))
+    n_above = counted.sums(np.where(counted.values > bounds, counted.counts, 0))
+    return _share("share_above_capacity", np.minimum(n_above, n), n)
 
 
 def _adjusted(
@@ -330,7 +456,7 @@ def _adjusted(
     columns = {f"adjusted_{name}": np.full(len(counts.traffic), math.nan) for name in names}
     if expected is None or metric.name in TRAFFIC:
         return columns
-    enough = counts.traffic[candidates, 0] >= intervals.MIN_REPLICATIONS
+    enough = counts.traffic[candidates, 0] >= MIN_REPLICATIONS
     chosen = candidates[enough.astype(np.bool_)]  # each takes 30 us
     if chosen.size:
         sums = dict(zip(control.SUMS, counts.traffic[chosen].T.tolist(), strict=True))
@@ -356,67 +482,23 @@ def _ratio_of_means(
 
 
 def _published(
-    numbers: Sequence[int], counted: Histogram, figures: dict[int, Published]
+    numbers: Sequence[int],
+    counted: Histogram,
+    n_all: NDArray[np.int64],
+    figures: dict[int, Published],
 ) -> dict[str, NDArray[np.float64]]:
-    """Columns of the published figures of one metric."""
-    names = ("published", "published_percentile", "published_tail")
+    """Columns of the published figures of one metric; what takes all figures is NaN here."""
+    names = ("published", "published_percentile", "published_tail", "published_joint")
     columns = {name: np.full(len(numbers), math.nan) for name in names}
     for k, number in enumerate(numbers):
         if number not in figures:
             continue
         figure = figures[number]
         values, counts = counted.cell(k)
-        below, up_to = count_below(
-            values / counted.divisors[k], counts, figure.value, figure.decimals
-        )
-        n = int(counts.sum())
+        below, up_to = count_below(values, counts, figure.value, figure.decimals)
+        n = int(n_all[k])
         columns["published"][k] = figure.value
         if n:
             columns["published_percentile"][k] = 100 * (below + up_to) / (2 * n)
-            columns["published_tail"][k] = min(1.0, 2 * min(up_to, n - below) / n)
+            columns["published_tail"][k] = tail(below, up_to, n)
     return columns
-
-
-def count_below(
-    values: NDArray[np.float64], counts: NDArray[np.int64], figure: float, decimals: int | None
-) -> tuple[int, int]:
-    """Count the replications below a printed figure, and those below it or equal to it.
-
-    Parameters
-    ----------
-    values : ndarray of float64, shape (V,)
-        Different values, ascending.
-    counts : ndarray of int64, shape (V,)
-        How often each occurs.
-    figure : float
-        The figure v, >= 0.
-    decimals : int or None
-        Digits after its point; with None v is compared as it is.
-
-    Returns
-    -------
-    below, up_to : int
-        The two counts.
-
-    Notes
-    -----
-    A value is rounded to the nearest figure of that many decimals, judged by its exact binary
-    value, halves upwards: as `Number.prototype.toFixed` prints (ECMA-262). So x is below the
-    figure iff x < v - h, and at most the figure iff x < v + h, where h is half a unit of the last
-    decimal; these bounds are taken as rationals, and no value is rounded at all.
-    """
-    if decimals is None:
-        low, high = figure, math.nextafter(figure, math.inf)
-    else:
-        printed = Fraction(to_fixed(figure, decimals))
-        half = Fraction(1, 2 * 10**decimals)
-        low, high = _at_least(printed - half), _at_least(printed + half)
-    upto = np.concatenate([[0], np.cumsum(counts)])
-    below, up_to = upto[np.searchsorted(values, [low, high])]
-    return int(below), int(up_to)
-
-
-def _at_least(bound: Fraction) -> float:
-    """The smallest double that is not below the bound."""
-    nearest = float(bound)
-    return nearest if Fraction(nearest) >= bound else math.nextafter(nearest, math.inf)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 
 from mc.model import METRICS, Column, schema_of
 from mc.statistics.claims import ClaimCounts, count_claim
-from mc.statistics.comparisons import COMPARISONS_SCHEMA, PairCounts, comparison, count_pairs
+from mc.statistics.comparisons import (
+    COMPARISONS_SCHEMA,
+    PairCounts,
+    comparison,
+    count_pairs,
+    mean_has_interval,
+)
 from mc.statistics.counts import Histogram, Sums, from_pairs
 from mc.statistics.estimates import as_frame
 from mc.statistics.rows import Numbers, Stack, divisors_of
@@ -39,14 +45,17 @@ HISTOGRAMS_COLUMNS: Final[dict[str, Column]] = {
     "value": Column(
         "int64",
         "of the metric",
-        f"a value; of {' and '.join(_RATIOS)} a millionth, of {' and '.join(_RATES)} the "
-        "window_calls; NULL where the metric is undefined",
+        f"a value, of {' and '.join(_RATES)} the window_calls; NULL where the metric is undefined, "
+        "and of a ratio of counters",
     ),
+    "quotient": Column("float", "of the metric", f"a value of {' or '.join(_RATIOS)}, else NULL"),
     "count": Column("int64", "replications", "in how many replications the metric has this value"),
 }
 """The columns of the histograms, in their order."""
 
 HISTOGRAMS_SCHEMA: Final = schema_of(HISTOGRAMS_COLUMNS)
+
+_IS_DEFINED: Final = pl.col("value").is_not_null() | pl.col("quotient").is_not_null()
 
 DIFFERENCES_SCHEMA: Final = pl.Schema(
     {
@@ -58,10 +67,16 @@ DIFFERENCES_SCHEMA: Final = pl.Schema(
     }
 )
 
+COUNTING: Final = 2
+"""What is counted, and how. 1 left out what did not come within the run, and rounded ratios."""
+
 SUMS: Final = {
     "traffic": ("n", "x", "a", "b", "xx", "xa", "xb", "aa", "ab", "bb"),
     "ratio": ("n", "x", "y", "xx", "xy", "yy"),
-    "pairs": ("n", "x", "y", "xx", "xy", "yy", "less", "equal", "cubes"),
+    "pairs": (
+        *("n", "x", "y", "xx", "xy", "yy"),
+        *("less", "equal", "greater", "compared", "cubes"),
+    ),
 }
 """Columns of the parts of `sums`: x is the metric (of a ratio its numerator), a and b are the
 counters of `TRAFFIC`, y is the baseline (the denominator)."""
@@ -159,11 +174,14 @@ def _with_baselines(
 
     The sums of a cell with itself are known by its sums with traffic: n, x, a, b, xx, ...
     """
-    n = traffic[:, 0]
+    n = traffic[:, 0].astype(np.int64)
+    none = np.zeros(len(left), np.int64)
     pairs = PairCounts(
         traffic[:, [0, 1, 1, 4, 4, 4]],
-        np.zeros(len(left), np.int64),
-        n.astype(np.int64),
+        none.copy(),
+        n.copy(),
+        none.copy(),
+        n + np.count_nonzero(numbers.later[left], axis=1),
         np.zeros(len(left), object),
         numbers.divisors[left],
         numbers.divisors[right],
@@ -171,7 +189,7 @@ def _with_baselines(
     others = np.flatnonzero(left != right)
     if others.size:
         counted = count_pairs(numbers.of(left[others]), numbers.of(right[others]))
-        for name in ("sums", "less", "equal", "cubes"):
+        for name in ("sums", "less", "equal", "greater", "compared", "cubes"):
             getattr(pairs, name)[others] = getattr(counted, name)
     return pairs
 
@@ -203,7 +221,7 @@ def _added_metrics(parts: Sequence[MetricCounts]) -> MetricCounts:
     return MetricCounts(
         from_pairs(
             np.concatenate(cells),
-            np.concatenate([h.values for h in histograms]),
+            np.concatenate([h.values if h.quotients is None else h.quotients for h in histograms]),
             np.concatenate([h.counts for h in histograms]),
             divisors,
         ),
@@ -213,23 +231,21 @@ def _added_metrics(parts: Sequence[MetricCounts]) -> MetricCounts:
 
 
 def _added_pairs(parts: Sequence[PairCounts]) -> PairCounts:
-    return PairCounts(
-        reduce(add, (part.sums for part in parts)),
-        reduce(add, (part.less for part in parts)),
-        reduce(add, (part.equal for part in parts)),
-        reduce(add, (part.cubes for part in parts)),
-        parts[0].left,
-        parts[0].right,
-    )
+    names = ("sums", "less", "equal", "greater", "compared", "cubes")
+    counted = {name: reduce(add, (getattr(part, name) for part in parts)) for name in names}
+    return replace(parts[0], **counted)
 
 
 # --- tables ---------------------------------------------------------------------------------
 
 
 def summary_of(
-    tally: Tally, published: Sequence[Published] = (), *, controlled: bool = True
+    tally: Tally,
+    published: Sequence[Published] = (),
+    *,
+    controlled: bool = True,
 ) -> pl.DataFrame:
-    """The summary of all cells of a tally; see `summarise`."""
+    """The summary of all cells of a tally; see `summary`."""
     counted = ((METRICS[name], counts) for name, counts in tally.metrics.items())
     return summary(tally.cells, tally.n, counted, published, controlled=controlled)
 
@@ -240,20 +256,18 @@ def comparisons_of(tally: Tally) -> pl.DataFrame:
     chosen = np.flatnonzero(numbers != baselines)
     if chosen.size == 0:
         return COMPARISONS_SCHEMA.to_frame()
-    columns = {name: comparison(_some_pairs(pairs, chosen)) for name, pairs in tally.pairs.items()}
+    columns = {
+        name: comparison(
+            _some_pairs(pairs, chosen), mean_has_interval(tally.metrics[name].histogram)[chosen]
+        )
+        for name, pairs in tally.pairs.items()
+    }
     keys = {"cell": numbers[chosen], "baseline": baselines[chosen]}
     return as_frame(COMPARISONS_SCHEMA, keys, columns)
 
 
 def _some_pairs(pairs: PairCounts, chosen: NDArray[np.int64]) -> PairCounts:
-    return PairCounts(
-        pairs.sums[chosen],
-        pairs.less[chosen],
-        pairs.equal[chosen],
-        pairs.cubes[chosen],
-        pairs.left[chosen],
-        pairs.right[chosen],
-    )
+    return PairCounts(*(getattr(pairs, field.name)[chosen] for field in fields(pairs)))
 
 
 # --- as files keep them ---------------------------------------------------------------------
@@ -271,6 +285,7 @@ def histograms(tally: Tally) -> pl.DataFrame:
     n_lines = n_values + (undefined > 0)  # of each cell and metric
     ends = np.cumsum(n_lines).reshape(n_lines.shape)
     value, count = np.empty((2, n_lines.sum()), np.int64)
+    quotient, is_quotient = np.zeros(len(value)), np.zeros(len(value), np.bool_)
     is_null = np.zeros(len(value), np.bool_)
     is_null[ends[undefined > 0] - 1] = True
     count[is_null] = undefined[undefined > 0]
@@ -279,12 +294,15 @@ def histograms(tally: Tally) -> pl.DataFrame:
         shift = np.repeat(first - of_metric.offsets[:-1], n_values[:, order])
         places = np.arange(len(of_metric.values)) + shift
         value[places], count[places] = of_metric.values, of_metric.counts
+        if of_metric.quotients is not None:
+            quotient[places], is_quotient[places] = of_metric.quotients, True
     orders = np.tile(np.arange(len(counted)), len(numbers))
     return pl.DataFrame(
         {
             "cell": np.repeat(numbers, n_lines.sum(axis=1)),
             "metric": pl.Series(list(tally.metrics))[np.repeat(orders, n_lines.ravel())],
-            "value": pl.Series(value).set(pl.Series(is_null), None),
+            "value": pl.Series(value).set(pl.Series(is_null | is_quotient), None),
+            "quotient": pl.Series(quotient).set(pl.Series(~is_quotient), None),
             "count": count,
         },
         HISTOGRAMS_SCHEMA,
@@ -294,17 +312,18 @@ def histograms(tally: Tally) -> pl.DataFrame:
 def sums(tally: Tally) -> dict[str, Any]:
     """Everything else, in types that JSON keeps exactly: whole numbers of any size."""
     return {
+        "counting": COUNTING,
         "n": tally.n.tolist(),
         "baselines": tally.cells["baseline"].to_list(),
         "traffic": {name: counted.traffic.tolist() for name, counted in tally.metrics.items()},
         "ratio": {name: _listed(tally.metrics[name].ratio) for name in _RATIOS},
         "pairs": {
             name: [
-                [*line, less, equal, third]
-                for line, less, equal, third in zip(
+                [*line, *rest]
+                for line, *rest in zip(
                     pairs.sums.tolist(),
-                    pairs.less.tolist(),
-                    pairs.equal.tolist(),
+                    *(column.tolist() for column in (pairs.less, pairs.equal, pairs.greater)),
+                    pairs.compared.tolist(),
                     pairs.cubes.tolist(),
                     strict=True,
                 )
@@ -358,13 +377,16 @@ def restored(
         traffic = np.array(kept["traffic"].get(name, undefined), object)
         ratio = np.array(kept["ratio"][name], object) if name in _RATIOS else None
         metrics[name] = MetricCounts(counted[name], traffic, ratio)
-        lines = np.array(kept["pairs"].get(name, undefined[:, :9]), object)
-        lines = lines.reshape(cells.height, len(SUMS["pairs"]))
+        n_sums = len(SUMS["pairs"])
+        of_none = np.zeros((cells.height, n_sums), object)
+        lines = np.array(kept["pairs"].get(name, of_none), object).reshape(cells.height, n_sums)
         pairs[name] = PairCounts(
             lines[:, :6],
             lines[:, 6].astype(np.int64),
             lines[:, 7].astype(np.int64),
-            lines[:, 8],
+            lines[:, 8].astype(np.int64),
+            lines[:, 9].astype(np.int64),
+            lines[:, 10],
             counted[name].divisors,
             _positive(divisors_of(metric, baselines)),
         )
@@ -420,14 +442,17 @@ def histograms_of(
     by_number = np.argsort(numbers)
     places = np.searchsorted(numbers, lines, sorter=by_number).clip(max=len(numbers) - 1)
     places = by_number[places]
+    is_defined = (table["value"].is_not_null() | table["quotient"].is_not_null()).to_numpy()
     orders = _orders(table["metric"], metrics)
-    chosen = (numbers[places] == lines) & table["value"].is_not_null().to_numpy() & (orders >= 0)
+    chosen = (numbers[places] == lines) & is_defined & (orders >= 0)
     by_metric = np.flatnonzero(chosen)
     by_metric = by_metric[np.argsort(orders[by_metric], kind="stable")]
     ends = np.searchsorted(orders[by_metric], np.arange(len(metrics)), side="right")
-    value, count = table["value"].fill_null(0).to_numpy(), table["count"].to_numpy()
+    count = table["count"].to_numpy()
+    values = {name: table[name].fill_null(0).to_numpy() for name in ("value", "quotient")}
     counted = {}
     for name, own in zip(metrics, np.split(by_metric, ends[:-1]), strict=True):
+        value = values["quotient" if METRICS[name].per else "value"]
         divisors = _positive(divisors_of(METRICS[name], cells))
         counted[name] = from_pairs(places[own], value[own], count[own], divisors)
     return counted
@@ -443,7 +468,7 @@ def _orders(names: pl.Series, metrics: Sequence[str]) -> NDArray[np.int16]:
 
 # --- whether what is kept can be right ------------------------------------------------------
 
-_KEYS: Final = ["cell", "metric", "value"]
+_KEYS: Final = ["cell", "metric", "value", "quotient"]
 
 
 def contradictions(
@@ -478,13 +503,15 @@ def contradictions(
     ValueError, LookupError, TypeError, polars.exceptions.PolarsError
         This is not what is kept of a tally at all.
     """
+    if kept.get("counting") != COUNTING:
+        raise ValueError("counted by another version of this program")
     if table.schema != HISTOGRAMS_SCHEMA:
         raise ValueError(f"columns {', '.join(table.columns)}")
     if table.select(_KEYS).is_duplicated().any() or (table["count"] < 1).any():
         yield "a value stands twice, or never occurs"
     if kept["n"] != [n] * cells.height or kept["baselines"] != list(baselines):
         yield "its sums are not of the cells and replications that its footer names"
-    undefined = table.filter(pl.col("value").is_null()).select("cell", "metric", "count")
+    undefined = table.filter(~_IS_DEFINED).select("cell", "metric", "count")
     null = {(cell, metric): count for cell, metric, count in undefined.iter_rows()}
     always = [name for name, metric in METRICS.items() if metric.exists is None]
     names = [name for name in METRICS if name in {*kept["traffic"], *always}]
@@ -529,7 +556,10 @@ def _wrong_sums(
     )
     if not _agree(moments, (traffic["n"], traffic["x"], traffic["xx"])):
         yield "its histogram and its sums with traffic are not of the same values"
-    if pair["n"] > n or pair["less"] + pair["equal"] > pair["n"]:
+    if (
+        not pair["n"] <= min(n, pair["compared"])
+        or pair["less"] + pair["equal"] + pair["greater"] > pair["compared"]
+    ):
         yield "more replications in the comparison than there are"
     elif (alone or pair["n"] == n) and not _agree(moments, (pair["n"], pair["x"], pair["xx"])):
         yield "its histogram and its sums with the baseline are not of the same values"
@@ -556,7 +586,8 @@ def differences(table: pl.DataFrame, kept: Mapping[str, Any], tally: Tally) -> p
         both = table.join(
             made, on=_KEYS, how="full", nulls_equal=True, coalesce=True, suffix="_made"
         ).filter(pl.col("count").ne_missing(pl.col("count_made")))
-        value = pl.col("value").cast(pl.String).fill_null("NULL")
+        numbers = (pl.col(name).cast(pl.String) for name in ("value", "quotient"))
+        value = pl.coalesce(*numbers, pl.lit("NULL"))
         frames.append(
             both.sort(_KEYS).select(
                 "cell",

@@ -28,7 +28,7 @@ from mc.store.files import (
     write_table,
 )
 from mc.store.lock import Holder, held, is_held
-from mc.store.manifest import DamagedError, write_manifest
+from mc.store.manifest import FORMAT, DamagedError, write_manifest
 from mc.store.pages import PAGE, page_faults, sealed
 from mc.store.paths import FolderError, first_line, is_remote, of_each, path_of
 from mc.store.results import (
@@ -61,6 +61,7 @@ from mc.store.state import Status, status
 
 __all__ = [
     "FOLDERS",
+    "FORMAT",
     "MANIFEST",
     "PAGE",
     "TABLES",

@@ -43,6 +43,8 @@ SILENT_SECONDS: Final = 20.0
 _MAX_BYTES: Final = 10_000
 """No lock is larger."""
 
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
 _NO_FLOCK: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 """Errors by which a file system says that it has no such locks."""
 
@@ -73,6 +75,8 @@ def held(
     FolderError
         Another run holds it, or the folder cannot be written to: nothing was changed. Within the
         block, of whatever writes into the folder: this run stood still, and another has taken it.
+    OSError
+        The disk is full.
 
     Notes
     -----
@@ -85,6 +89,8 @@ def held(
             folder.mkdir(parents=True, exist_ok=True)
         lock = _take(folder / _name(part), say)
     except OSError as error:
+        if error.errno in _FULL:  # which passes: the same command goes on
+            raise OSError(error.errno, error.strerror, str(folder / _name(part))) from error
         raise FolderError(f"{folder}: cannot be written to ({error.strerror})") from error
     over = threading.Event()
     beating = threading.Thread(target=_beat, args=(lock, over), daemon=True)
@@ -281,7 +287,11 @@ def _take_file(path: Path, own: dict[str, Any], say: Callable[[str], None]) -> _
                 else:
                     _wait_out(path, content, say)
             lock = _Lock(path, descriptor, own)
-            lock.write()
+            try:
+                lock.write()
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
         except BaseException:
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -20,8 +20,11 @@ from mc.store.paths import FolderError
 PROGRAM: Final = "retrystorm"
 """By this word a manifest is known as ours: many programs have a file of that name."""
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Version of the folder's layout."""
+
+OTHER_TABLES: Final = 4
+"""A format whose shards are as they are now, with other tables: `run` makes these anew."""
 
 _SEAL: Final = "sha256"
 """The key of the hash; it comes last."""
@@ -57,7 +60,7 @@ class _Experiment(_Model):
     title: _Printable
     generator: Literal["philox", "lesson"]
     seed: _Count
-    replications: _Count
+    replications: _Count | None
     precision: dict[str, Any] | None
     seeds: list[_Count] | None
     keep: Literal["rows", "histograms"]
@@ -105,7 +108,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     write(folder, MANIFEST, text.encode(errors="replace"))  # a file's name need not be UTF-8
 
 
-def read_manifest(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
+def read_manifest(
+    folder: Path, *, any_version: bool = False, to_run: bool = False
+) -> dict[str, Any] | None:
     """Read the manifest.
 
     Parameters
@@ -114,6 +119,8 @@ def read_manifest(folder: Path, *, any_version: bool = False) -> dict[str, Any] 
         The results folder.
     any_version : bool
         Whether one of another version of this program will do.
+    to_run : bool
+        Whether one will do that has other tables.
 
     Returns
     -------
@@ -140,6 +147,13 @@ def read_manifest(folder: Path, *, any_version: bool = False) -> dict[str, Any] 
             f"{path}: not the manifest of a results folder; give another folder with --out"
         )
     number = content.get("format")
+    if number == OTHER_TABLES and not any_version and not to_run:
+        raise FolderError(
+            f"{folder}: its tables are those of an earlier version of this program; the command "
+            "that made the folder makes them anew, from the replications that it has"
+        )
+    if number == OTHER_TABLES:
+        number = FORMAT
     if number != FORMAT and not any_version and isinstance(number, int):
         raise FolderError(
             f"{path}: format {number}, of another version of this program, which reads format "

@@ -145,7 +145,7 @@ def look(folder: Path, *, any_version: bool = False) -> dict[str, Any] | None:
             f"{folder}: the name of a results folder must be UTF-8; give another with --out"
         ) from None
     try:
-        manifest = read_manifest(folder, any_version=any_version)
+        manifest = read_manifest(folder, any_version=any_version, to_run=True)
     except DamagedError:  # the shards say of themselves what they are
         manifest = None
     try:
@@ -286,13 +286,14 @@ class Results:
     def histograms(self) -> pl.DataFrame:
         """With ``keep = "histograms"``: in how many replications each value occurs.
 
-        Columns `cell`, `metric`, `value` (NULL where undefined), `count`; sorted.
+        Columns `cell`, `metric`, `value` (of a ratio of counters `quotient`; both NULL where the
+        metric is undefined), `count`; sorted.
         """
         import polars as pl
 
         self._must_keep("histograms")
         of_each(check_bytes, self._shards())
-        keys = ("cell", "metric", "value")
+        keys = ("cell", "metric", "value", "quotient")
         counted = scan(self._shards()).group_by(keys).agg(pl.col("count").sum())
         return counted.sort(keys).collect()
 

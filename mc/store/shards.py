@@ -60,6 +60,7 @@ class _Footer(BaseModel):
     n_lines: _Number | None = None
     baselines: list[_Number] = []
     claims: list[_Text] = []
+    counting: _Number = 1
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -94,6 +95,8 @@ class Shard:
         With histograms: the cell that each was compared with.
     claims : tuple of str
         With histograms: the claims that were counted.
+    counting : int
+        With histograms: what is counted, and how; see `mc.statistics.tallies.COUNTING`.
     """
 
     path: Path
@@ -107,6 +110,7 @@ class Shard:
     n_lines: int
     baselines: tuple[int, ...] = ()
     claims: tuple[str, ...] = ()
+    counting: int = 1
 
     @property
     def n_rows(self) -> int:
@@ -160,6 +164,7 @@ def write_shard(
     if sums is not None:
         footer["n_lines"] = table.height
         footer |= {"baselines": sums["baselines"], "claims": list(sums["claims"])}
+        footer["counting"] = sums["counting"]
     content = shard_bytes(table, footer, sums)
     cells_id = sha256("".join(identities).encode())[:6]
     name = (
@@ -319,6 +324,7 @@ def _from_footer(path: Path, source: Any, size_and_time: tuple[int, int] | None)
         metadata.num_rows,
         tuple(footer.baselines),
         tuple(footer.claims),
+        footer.counting,
     )
     n_lines = shard.n_rows if footer.n_lines is None else footer.n_lines
     if shard.n_lines != n_lines:

@@ -1,0 +1,88 @@
+"""What is allowed in a cell, but hardly meant: its answers would be about something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mc.model import Cell
+from mc.model.budgets import Ratio
+
+MOST_SAVED: Final = 0.1
+"""Of the retries that a fault can use: if more were saved in the calm before, that decides."""
+
+
+def _rounds_after(cell: Cell) -> int:
+    """Rounds between the end of the fault and that of the run; negative if it ends before."""
+    return cell.rounds - cell.fault_start - cell.fault_rounds
+
+
+def _is_cut_off(cell: Cell) -> bool:
+    """Whether requests of the fault may be undecided when the run ends, for they live so long."""
+    after = _rounds_after(cell)
+    return cell.fault_rounds > 0 and after > 0 and cell.longest_wait > after
+
+
+def _is_backlogged(cell: Cell) -> bool:
+    """Whether what the fault leaves behind takes longer than the run, even without a retry more."""
+    after, spare = _rounds_after(cell), cell.capacity - cell.rate_per_round
+    if cell.max_attempts == 1 or after <= 0 or spare <= 0:
+        return False
+    unserved = max(0.0, cell.rate_per_round - cell.fault_capacity)
+    pending = unserved * min(cell.fault_rounds, cell.longest_wait)
+    return pending / spare > after
+
+
+HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
+    "the fault begins after the last round": lambda cell: (
+        cell.fault_rounds > 0 and cell.fault_start >= cell.rounds
+    ),
+    "the fault lasts until the last round, so no recovery is seen": lambda cell: (
+        cell.fault_start < cell.rounds <= cell.fault_start + cell.fault_rounds
+    ),
+    "more requests arrive than the capacity serves, fault or not": lambda cell: (
+        cell.rate_per_round > cell.capacity
+    ),
+    "a request may wait longer than the run goes on after the fault: many are undecided when it "
+    "ends, neither successful nor dropped; raise rounds": _is_cut_off,
+    "what the fault leaves behind cannot be served in the rest of the run: raise rounds": (
+        lambda cell: _is_backlogged(cell) and not _is_cut_off(cell)
+    ),
+}
+"""Sentences, and whether they are true of a cell."""
+
+
+def share_saved(cell: Cell) -> float:
+    """Share of the retries that the fault can use that were saved in the calm before it.
+
+    A budget that is a share of all primary calls since the first round, and forgets none, saves up
+    in the calm. The longer that is, the more retries the fault may use.
+    """
+    shares = [_share_of_primary(layer.budget) for layer in cell.layers]
+    during = min(cell.fault_rounds, cell.rounds - cell.fault_start)
+    budget = max(shares, default=0.0)
+    if budget == 0 or during <= 0 or cell.max_attempts == 1:
+        return 0.0
+    # both over the arrivals per round
+    saved = max(0.0, budget - cell.failure_rate) * cell.fault_start
+    usable = min(saved + budget * during, (cell.max_attempts - 1) * during)
+    return min(1.0, saved / usable)
+
+
+def _share_of_primary(budget: object) -> float:
+    """The share that a budget allows of all primary calls so far; 0 for one that forgets."""
+    if isinstance(budget, Ratio):
+        return budget.ratio if budget.window is None else 0.0
+    return budget if isinstance(budget, float) else 0.0
+
+
+def saving_remark(shares: Mapping[str, float]) -> str:
+    """Say that the calm decides the answer, given the share that was saved in each scenario."""
+    first, *others = (f"{100 * share:.0f} % in {scenario}" for scenario, share in shares.items())
+    shares_text = ", ".join([first, *others])
+    return (
+        "a budget that never forgets saves up in the calm: of the retries that the fault can use "
+        f"{shares_text}. So another fault_start gives another answer, and libraries forget in "
+        'seconds: give it a window, budget = {kind = "ratio", ratio = 0.3, window = "10 s"}, or '
+        "begin the fault before a ninth of its length has passed"
+    )
