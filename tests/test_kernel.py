@@ -107,14 +107,14 @@ def varied(rng: np.random.Generator, made: CellTables) -> CellTables:
     profiles[:, layout.P_CAN_FAIL] = failures.any(axis=1)
     widths = rng.permuted(made.widths, axis=1)
     offsets = rng.integers(-1, 2**34, made.offsets.shape).view(np.uint64)
-    return made._replace(
+    made = made._replace(
         capacities=rng.integers(0, 6, made.capacities.shape, np.int32),
         failures=failures,
         profiles=profiles,
         widths=widths,
         offsets=offsets,
-        wheel_size=4 * made.wheel_size,
     )
+    return made._replace(wheel_size=choice.wheel_size(made, [*range(len(made.scalars))]))
 
 
 def compare(rng: np.random.Generator, n: int, loops: Sequence[str], *, own_tables: bool) -> None:
