@@ -174,7 +174,7 @@ def _schema(settings: type[Settings]) -> dict[str, Any]:
         schema = parameter.kind.schema
         if parameter.dimension is not None:  # a text with a unit
             schema = {"anyOf": [schema, {"type": "string"}]}
-        has_default = parameter.default is not None and parameter.default is not ...
+        has_default = parameter.default not in (None, ...)
         default = {"default": parameter.toml_default} if has_default else {}
         entries[name] = {"description": parameter.description, **schema, **default}
     return {
