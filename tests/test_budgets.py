@@ -292,3 +292,68 @@ def test_rejected_calls_are_no_calls() -> None:
         trace.filter(pl.col("round") == 3999)["waiting"].to_list()
         == rows["in_flight"][:2].to_list()
     )
+
+
+# Means of another program -------------------------------------------------------------------------
+
+FAULTS: Final = {
+    "outage": Cell(fault_rounds=100, tries=(3, 3, 3), chain="flattened"),
+    "degradation": Cell(fault_rounds=1000, fault_capacity=1, tries=(3, 3, 3), chain="flattened"),
+}
+
+MEASURED: Final[list[tuple[dict[str, Any], dict[str, tuple[float, float, float]]]]] = [
+    ({"tries": 1}, {"outage": (0.97, 3888.7, 97.5), "degradation": (0.97, 3888.7, 351.9)}),
+    ({"tries": 3}, {"outage": (2.86, 4082.0, 93.3), "degradation": (2.09, 5012.2, 113.0)}),
+    ({}, {"outage": (6.34, 4553.3, 0), "degradation": (3.82, 6752.9, 0)}),
+    ({"budget": 0.3}, {"outage": (2.99, 4090.4, 97.2), "degradation": (1.41, 4327.1, 246.7)}),
+    ({"budget": 0.1}, {"outage": (1.67, 3958.8, 97.2), "degradation": (1.12, 4035.6, 312.9)}),
+    (
+        {"budget": {"kind": "finagle"}},
+        {"outage": (3.13, 4105.2, 96.9), "degradation": (1.27, 4186.4, 286.6)},
+    ),
+    (
+        {"budget": {"kind": "linkerd", "min_retries_per_second": 0}},
+        {"outage": (1.94, 3985.7, 97.2), "degradation": (1.14, 4055.8, 309.7)},
+    ),
+    (
+        {"budget": {"kind": "grpc"}},
+        {"outage": (1.01, 3893.0, 97.2), "degradation": (0.98, 3894.1, 350.1)},
+    ),
+    (
+        {"budget": {"kind": "aws"}},
+        {"outage": (1.32, 3924.0, 97.2), "degradation": (1.41, 4329.3, 207.6)},
+    ),
+    (
+        {"budget": {"kind": "envoy"}},
+        {"outage": (1.23, 3917.8, 94.2), "degradation": (1.82, 4740.2, 127.7)},
+    ),
+]
+"""Calls a round inside the window, calls, dropped: means over 1,500 seeds of a separate program."""
+
+
+def assert_measured(number: int, replications: int) -> None:
+    """Means within 4 standard errors of the difference, and half of the last digit printed."""
+    changes, measured = MEASURED[number]
+    cells = [replace(FAULTS[fault], **changes) for fault in measured]
+    frames = rows_of(*cells, replications=replications, seed=20260803)
+    for (fault, means), cell, rows in zip(measured.items(), cells, frames, strict=True):
+        columns = (rows["window_calls"] / cell.fault_rounds, rows["calls"], rows["dropped"])
+        for column, mean, last in zip(columns, means, (0.01, 0.1, 0.1), strict=True):
+            values = column.to_numpy()
+            error = values.std(ddof=1) * (1 / 1500 + 1 / len(values)) ** 0.5
+            assert abs(values.mean() - mean) <= 4 * error + last / 2, (fault, column.name, mean)
+
+
+NAMES: Final = [str(changes) for changes, _ in MEASURED]
+
+
+@pytest.mark.parametrize("number", range(len(MEASURED)), ids=NAMES)
+def test_budgets_have_the_means_of_another_program(number: int) -> None:
+    # six means for each of ten policies, so a fresh seed fails once in 300
+    assert_measured(number, 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(MEASURED)), ids=NAMES)
+def test_budgets_have_the_means_of_another_program_in_many_replications(number: int) -> None:
+    assert_measured(number, 10_000)

@@ -156,7 +156,7 @@ class Envoy(Settings):
         if self.max_retries is not None and self.table.keys() - {"kind", "max_retries"}:
             yield (
                 f"{name}.max_retries must stand alone, because a retry budget replaces it "
-                f"({self.library}), got {', '.join(self.table.keys() - {'kind'})}"
+                f"({self.library}), got {', '.join(sorted(self.table.keys() - {'kind'}))} beside it"
             )
 
 
