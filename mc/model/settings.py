@@ -177,7 +177,8 @@ def _schema(settings: type[Settings]) -> dict[str, Any]:
         schema = parameter.kind.schema
         if parameter.dimension is not None:  # a text with a unit
             schema = {"anyOf": [schema, {"type": "string"}]}
-        default = {} if parameter.default is None else {"default": parameter.toml_default}
+        has_default = parameter.default is not None and parameter.default is not ...
+        default = {"default": parameter.toml_default} if has_default else {}
         entries[name] = {"description": parameter.description, **schema, **default}
     return {
         "type": "object",
