@@ -453,6 +453,8 @@ def share_at_any_time(
     likelihood ratio against a uniform mixture is a martingale, and by Ville's inequality seldom
     large (Robbins 1970, "Statistical methods related to the law of the iterated logarithm").
     """
+    from scipy import special
+
     k, n = (x.astype(float) for x in np.broadcast_arrays(np.asarray(n_holds), np.asarray(n)))
     bound = math.log(1 / (1 - level)) - special.betaln(k + 1, n - k + 1)
     some = np.maximum(n, 1.0)
