@@ -7,6 +7,8 @@ that fails and comes back needs no wheel.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from mc.kernel.cache import compiled, inlined
@@ -47,25 +49,37 @@ def _schedule(wheel, due, entry):
     return has_room
 
 
+class Fixed(NamedTuple):
+    """What does not change while a cell is simulated."""
+
+    tables: Any
+    c: Any
+    last_attempt: Any
+    widths: Any
+    offsets: Any
+    deadline: Any
+    stream: Any
+    first: Any
+    jitter: Any
+
+
 @inlined
-def _due(tables, c, t, entry, is_allowed, stream, first, jitter, row):
+def _due(fixed, t, entry, is_allowed, row):
     """The round in which a call comes back that failed in round t; 0 if it does not.
 
     `is_allowed` is what the budget says; it is asked after the deadline.
     """
     attempt = entry & ATTEMPT_MASK
-    deadline = tables.deadlines[c, 0]
     due = 0
-    if attempt < tables.scalars[c, C_MAX_ATTEMPTS] - 1:
-        if is_allowed or deadline < NEVER:
-            b = tables.scalars[c, C_WAITS]
-            word = remembered_jitter(stream, first, jitter, entry)
-            due = t + wait_of(word, tables.widths[b, attempt], tables.offsets[b, attempt])
-        if due - (entry >> ROUND_SHIFT) > deadline:
+    if attempt < fixed.last_attempt:
+        if is_allowed or fixed.deadline < NEVER:
+            word = remembered_jitter(fixed.stream, fixed.first, fixed.jitter, entry)
+            due = t + wait_of(word, fixed.widths[U(attempt)], fixed.offsets[U(attempt)])
+        if due - (entry >> ROUND_SHIFT) > fixed.deadline:
             row[EXPIRED] += 1
             due = 0
         elif not is_allowed:
-            row[DENIED] += layers_left(tables, c, attempt)
+            row[DENIED] += layers_left(fixed.tables, fixed.c, attempt)
             due = 0
     return due
 
@@ -85,6 +99,11 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
     wheel_mask = n_waiting.size - 1
     n_layers = start_layers(row, tables, c)
     row[EXPIRED] = row[DENIED] = 0
+    b = tables.scalars[c, C_WAITS]
+    fixed = Fixed(
+        tables, c, tables.scalars[c, C_MAX_ATTEMPTS] - 1, tables.widths[b], tables.offsets[b],
+        tables.deadlines[c, 0], stream, first, jitter,
+    )  # fmt: skip
 
     pending = 0
     retries = 0
@@ -130,7 +149,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                     n_primary = request + 1
                     while True:
                         is_allowed = retries <= limits[U(n_primary & limit_mask)]
-                        due = _due(tables, c, t, entry, is_allowed, stream, first, jitter, row)
+                        due = _due(fixed, t, entry, is_allowed, row)
                         if due == 0:
                             dropped += 1
                             t += 1
@@ -204,7 +223,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                         wait_max = max(wait_max, wait)
                         late += wait > threshold
                         continue
-                due = _due(tables, c, t, entry, i < n_allowed, stream, first, jitter, row)
+                due = _due(fixed, t, entry, i < n_allowed, row)
                 if due == 0:
                     dropped += 1
                 elif due < n_rounds and unlikely(not _schedule(wheel, due, entry + 1)):
@@ -225,7 +244,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                         continue
                     n_failed += 1
                 is_allowed = retries <= limits[U((first_request + j + 1) & limit_mask)]
-                due = _due(tables, c, t, entry, is_allowed, stream, first, jitter, row)
+                due = _due(fixed, t, entry, is_allowed, row)
                 if due == 0:
                     dropped += 1
                 elif due < n_rounds and unlikely(not _schedule(wheel, due, entry + 1)):

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 
-from mc import kernel
+from mc import kernel, model
 from mc.model import Cell, Generator
 from mc.runner.simulation import Block, Task, rows_of, simulate_block
 from mc.statistics import stacks
@@ -28,12 +29,19 @@ if TYPE_CHECKING:
 
 # --- constants -----------------------------------------------------------------------------------
 
-# the kernel: draws of a round and of a request, once for all cells of a block
-DRAW_ROUND_NS: Final = 1.0
-DRAW_REQUEST_NS: Final = 6.0
-# ... and for every cell a round, and a retry
-ROUND_NS: Final = 0.6
-RETRY_NS: Final = 13.0
+# the kernel: draws of a round, once for all cells of a block; with failures of served calls, more
+DRAW_ROUND_NS: Final = 3.0
+DRAW_FAILURE_ROUND_NS: Final = 6.0
+# ... and for every cell a round of its fault, a retry, and a retry after a failure of a served call
+FAULT_ROUND_NS: Final = 14.0
+RETRY_NS: Final = 7.0
+FAILURE_NS: Final = 20.0
+# ... of which n cells that wait alike cost together as much as so many, and a share of n, alone
+SHARED_CELLS: Final = 2.0
+SHARED_CELL: Final = 1 / 16
+# in the general loop: a round or a call, and a retry
+GENERAL_NS: Final = 9.0
+GENERAL_RETRY_NS: Final = 45.0
 # with the lesson's generator, of which cells share nothing: a round or a call
 LESSON_NS: Final = 30.0
 # the tables that the kernel reads, for a cell
@@ -62,7 +70,7 @@ FOLDER_BYTES: Final = 100_000
 FOLDER_CELL_BYTES: Final = 700
 
 REFERENCE: Final = Cell(fault_rounds=100, tries=(3, 3, 3), chain="flattened")
-REFERENCE_NS: Final = 38_500.0
+REFERENCE_NS: Final = 24_000.0
 """A replication of this cell alone: by it `pace` compares machines."""
 
 # --- the sample ----------------------------------------------------------------------------------
@@ -152,7 +160,7 @@ class Estimate:
 def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     """Simulate the first of n replications of some of these cells; there must be a cell."""
     draws = storage.draws
-    shared = {number: len(block.ids) for block in storage.blocks(numbers) for number in block.ids}
+    shares = {number: n for block in storage.blocks(numbers) for number, n in _shares(block)}
     places = [int((k + 0.5) * _GOLDEN % 1.0 * len(numbers)) for k in range(SAMPLE_CELLS)]
     chosen = list(dict.fromkeys(numbers[place] for place in places))
     most = min(n, SAMPLE_ROWS // len(chosen))
@@ -163,7 +171,7 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
         m = max(1, min(most, int(_MOST_SIZE / (cell.rounds * (1 + cell.rate_per_round)))))
         (block,) = storage.blocks([number])
         counters = simulate_block(block, draws.indices(0, m), draws.seed)
-        row_ns.append(_row_ns(cell, counters, draws.generator, shared[number]))
+        row_ns.append(_row_ns(cell, counters, draws.generator, *shares[number]))
         rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, draws))
         if time.perf_counter() > deadline:
             break
@@ -171,13 +179,31 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     return Sample(float(np.mean(row_ns)), spread, len(storage.counters))
 
 
-def _row_ns(cell: Cell, counters: NDArray[np.int64], generator: Generator, shared: int) -> float:
-    """What the kernel needs for a row of a cell in a block of `shared` cells."""
+def _shares(block: Block) -> Iterator[tuple[int, tuple[int, int]]]:
+    """For each cell of a block: how many share its draws, and how many its wheel."""
+    keys = [model.wheel_key(cell) for cell in block.cells]
+    n_alike = Counter(keys)
+    for number, key in zip(block.ids, keys, strict=True):
+        yield number, (len(keys), n_alike[key])
+
+
+def _row_ns(
+    cell: Cell, counters: NDArray[np.int64], generator: Generator, n_shared: int, n_alike: int
+) -> float:
+    """What the kernel needs for a row of a cell in a block of `n_shared` cells.
+
+    Of these, `n_alike` wait like it.
+    """
     means = counters[:, 0].mean(axis=0)
+    calls, retries = float(means[kernel.CALLS]), float(means[kernel.RETRIES])
     if generator == "lesson":
-        return float(LESSON_NS * (cell.rounds + means[kernel.CALLS]))
-    drawn = DRAW_ROUND_NS * cell.rounds + DRAW_REQUEST_NS * means[kernel.REQUEST_COUNT]
-    return float(drawn / shared + ROUND_NS * cell.rounds + RETRY_NS * means[kernel.RETRIES])
+        return LESSON_NS * (cell.rounds + calls)
+    if kernel.loop_of(model.chain_kind(cell)) is not None:
+        return GENERAL_NS * (cell.rounds + calls) + GENERAL_RETRY_NS * retries
+    can_fail = cell.failure_rate > 0
+    drawn = (DRAW_ROUND_NS + DRAW_FAILURE_ROUND_NS * can_fail) * cell.rounds
+    own = FAULT_ROUND_NS * cell.fault_rounds + (RETRY_NS + FAILURE_NS * can_fail) * retries
+    return drawn / n_shared + own * min(1.0, SHARED_CELLS / n_alike + SHARED_CELL)
 
 
 def _spread(storage: Storage, rows: pl.DataFrame) -> NDArray[np.float64]:
