@@ -16,6 +16,9 @@ from mc.model.settings import Settings
 MIN_REPLICATIONS: Final = 200
 """With fewer, a sample tells neither its skewness nor its spread: intervals are rough."""
 
+UNDECIDED: Final = 0.001
+"""It is said if more requests than this share are undecided when the runs end."""
+
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
 
