@@ -17,7 +17,6 @@ from mc.reports.notation import (
     in_a_sentence,
     parameter_title,
     short,
-    value_text,
     with_error,
 )
 from mc.reports.scenario import Scenario
@@ -54,7 +53,7 @@ class Axis:
 
     def text(self, value: Any) -> str:
         """Write one of its values."""
-        return axis_text(self.source, self.name, value) if self.is_in_units else value_text(value)
+        return axis_text(self.source, self.name, value)
 
 
 @dataclass(frozen=True)
