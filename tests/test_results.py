@@ -782,6 +782,12 @@ def test_results_of_another_version_are_replaced_by_force_alone(out: Path, finis
     assert_same_results(out, finished)
 
 
+def test_results_of_the_time_before_nested_layers_are_refused_with_the_reason(out: Path) -> None:
+    store.write_manifest(out, mc.load(out).manifest | {"format": 3})
+    with pytest.raises(FolderError, match=r"format 3, .*layers were flattened then"):
+        run(EXPERIMENT, out)
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_force_removes_only_what_a_run_writes(out: Path, force: bool) -> None:
     (out / "notes.txt").write_text("precious")
