@@ -525,7 +525,7 @@ def test_a_folder_that_is_older_than_chains_gets_its_page(tmp_path: Path) -> Non
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
     older = mc.load(out).cells.drop("chain", "jitter", "deadline", "budget_scope")
     manifest["tables"]["cells"] = store.write_table(out, "cells", older)
-    (out / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    store.write_manifest(out, manifest)
     page = Page(mc.report(out).read_text("utf-8")).read
     assert re.search(r"chain flattened .*jitter full ", page)
 

@@ -186,37 +186,29 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "  parameters    rounds 40 s (default)",
         "                rounds_per_second 100 (default)",
         "                arrivals_per_second 97.22/s (default)",
-        "                capacity: not the same in all cells",
+        "                capacity 900/s; 300/s; 500/s; 700/s (by the design)",
         "                fault_start 5 s (default)",
         "                fault_rounds 1 s",
         "                fault_capacity 0/s (default)",
         "                failure_rate 0 % (default)",
-        "                tries: not the same in all cells",
+        "                tries [2]; [3] (by policy)",
         "                chain nested (default)",
         "                backoff_base 20 ms (default)",
         "                backoff_factor 2 (default)",
-        "                backoff_cap: not the same in all cells",
+        "                backoff_cap 80 ms; 160 ms; 320 ms (by the grid)",
         "                jitter full (default)",
         "                jitter_share 20 % (default)",
         "                first_wait none (default)",
         "                deadline none (default)",
-        "                budget: not the same in all cells",
+        "                budget none; 10 % (by the grid)",
         "                budget_scope chain (default)",
         "                breaker none (default)",
         "                clients 1 (default)",
         "                threshold 200 ms (default)",
-        "  waits         two, or so, backoff_cap 8: waits up to 20 ms; a request lives up",
-        "                to 20 ms",
-        "                two, or so, backoff_cap 16: waits up to 20 ms; a request lives",
-        "                up to 20 ms",
-        "                two, or so, backoff_cap 32: waits up to 20 ms; a request lives",
-        "                up to 20 ms",
-        "                three, backoff_cap 8: waits up to 20 ms, 40 ms; a request lives",
-        "                up to 60 ms",
-        "                three, backoff_cap 16: waits up to 20 ms, 40 ms; a request lives",
-        "                up to 60 ms",
-        "                three, backoff_cap 32: waits up to 20 ms, 40 ms; a request lives",
-        "                up to 60 ms",
+        "  waits         two, or so, backoff_cap 8 and 2 more: waits up to 20 ms; a",
+        "                request lives up to 20 ms",
+        "                three, backoff_cap 8 and 2 more: waits up to 20 ms, 40 ms; a",
+        "                request lives up to 60 ms",
         "No fault was found; nothing was run.",
     ]
     assert got == expected
@@ -255,8 +247,57 @@ def test_check_takes_the_options_of_a_run() -> None:
     assert got == expected
 
 
+VARIED: Final = """
+title = "varied"
+layer_names = ["shop", "store"]
+[[policy]]
+name = "short"
+tries = [2, 3]
+[[policy]]
+name = "long"
+tries = [2, 3]
+deadline = ["1 s", "50 ms"]
+[grid]
+threshold = {from = 1, to = 20, steps = 20}
+"""
+
+
+def test_check_names_every_value_and_what_gives_it() -> None:
+    Path("varied.toml").write_text(VARIED)
+    code, out, _ = invoke("check", "varied.toml")
+    assert code == 0
+    read = " ".join(out.split())
+    assert "threshold 10 ms to 200 ms (by the grid)" in read
+    assert "deadline none; [1 s, 50 ms] (by policy)" in read
+    assert "short: shop waits up to 20 ms; store waits up to 20 ms, 40 ms; a request lives" in read
+    assert "long: shop waits up to 20 ms within 1 s; store waits up to 20 ms, 40 ms within" in read
+
+
+@pytest.mark.parametrize(
+    ("jitter", "expected"),
+    [
+        ('jitter = "full"', "waits up to 100 ms, 200 ms; a request lives up to 300 ms"),
+        ('jitter = "none"', "waits 100 ms, 200 ms; a request lives up to 300 ms"),
+        (
+            'jitter = "equal"',
+            "waits 50 ms to 100 ms, 100 ms to 200 ms; a request lives up to 300 ms",
+        ),
+        (
+            'jitter = "none"\nfirst_wait = 0',
+            "waits 10 ms, 200 ms; a request lives up to 210 ms",
+        ),
+    ],
+)
+def test_check_says_how_long_a_layer_waits(jitter: str, expected: str) -> None:
+    fixed = 'tries = [3]\nbackoff_base = "100 ms"\nbackoff_cap = "10 s"'
+    Path("my.toml").write_text(f'title = "waits"\n[fixed]\n{fixed}\n{jitter}\n')
+    code, out, err = invoke("check", "my.toml")
+    assert (code, err) == (0, "")
+    assert f"default: {expected}" in " ".join(out.split())
+
+
 def test_check_tells_all_faults() -> None:
-    text = template("my.toml").replace("rounds = 4000", "rounds = 0").replace("[3]", "[0]")
+    text = template("my.toml").replace('rounds = "40 s"', "rounds = 0").replace("[3]", "[0]")
     Path("my.toml").write_text(text, "utf-8")
     code, out, err = invoke("check", "my.toml")
     assert (code, out) == (2, "")

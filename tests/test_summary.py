@@ -195,7 +195,11 @@ def test_the_ratio_of_means_has_the_interval_of_the_delta_method() -> None:
     n = 2000
     rows, cells = random_rows(1, n, seed=24), cell_frame(OUTAGE)
     summary = summarise(rows, cells)
-    pairs = {"multiplier": ("calls", "requests"), "wait_mean": ("wait_total", "successful")}
+    pairs = {
+        "multiplier": ("calls", "requests"),
+        "failed_share": ("dropped", "requests"),
+        "wait_mean": ("wait_total", "successful"),
+    }
     for metric, counters in pairs.items():
         x, y = (rows[name].to_numpy().astype(np.float64) for name in counters)
         ratio = x.mean() / y.mean()

@@ -166,3 +166,13 @@ def test_a_trace_is_chosen_by_a_value_with_a_unit(tmp_path: Path) -> None:
     picture = out.with_suffix(".svg").read_text("utf-8")
     assert "backoff_cap 1.2 s" in picture
     assert "calls/round" not in picture
+
+
+def test_a_budget_that_is_a_table_is_named_in_units(tmp_path: Path) -> None:
+    fixed = "[fixed]\nrounds = 300\nfault_start = 50\nfault_rounds = 30\ntries = [3]\n"
+    grid = '[grid]\nbudget = ["none", {kind = "finagle", ttl = "5 s"}]\nbackoff_base = [1, 9]\n'
+    run(f'title = "b"\nreplications = 40\n{fixed}{grid}', tmp_path / "results")
+    name = "finagle(ttl 5 s, min_retries_per_sec 10/s, percent_can_retry 20 %)"
+    assert f"budget {name}" in printed("show", tmp_path / "results")
+    found = mc.best(tmp_path / "results", "calls", where=[f"budget={name}"])
+    assert found.height == 2

@@ -25,9 +25,11 @@ from mc.cli import (
     check,
     compare,
     doctor,
+    export,
     frontier,
     new,
     plan,
+    presets,
     report,
     run,
     show,
@@ -50,7 +52,7 @@ app = typer.Typer(
 COMMANDS = (
     *(new.new, check.check, plan.plan, run.run, run.merge, show.show, report.report),
     *(compare.compare, best.best, frontier.frontier, trace.trace, status.status, verify.verify),
-    *(new.schema, doctor.doctor),
+    *(presets.presets, export.export, new.schema, doctor.doctor),
 )
 """In the order in which the help lists them."""
 

@@ -14,6 +14,7 @@ from mc.cli.stderr import errors_as_messages, progress_lines, write_message
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Experiment
+    from mc.model import Parameter
     from mc.model.waits import Layer, Wait
 
 MAX_CHAINS: Final = 12
@@ -140,19 +141,23 @@ def _parameters(experiment: Experiment) -> list[str]:
 
     lines = []
     for name, parameter in PARAMETERS.items():
-        texts = list(
-            dict.fromkeys(
-                units.text_of(parameter.dimension, value, per_second, parameter.unit)
-                for value, per_second in dict.fromkeys(
-                    (getattr(point.parameters, name), point.parameters.rounds_per_second)
-                    for point in experiment.points
-                )
-            )
+        values = dict.fromkeys(
+            (getattr(point.parameters, name), point.parameters.rounds_per_second)
+            for point in experiment.points
         )
+
+        def text_of(value: Any, per_second: float, of: Parameter = parameter) -> str:
+            return units.text_of(of.dimension, value, per_second, of.unit)
+
+        texts = list(dict.fromkeys(text_of(*value) for value in values))
         if len(texts) == 1:
             lines.append(f"{name} {texts[0]}" + ("" if name in experiment.given else " (default)"))
             continue
-        shown = "; ".join(texts[:MAX_VALUES]) + ("; ..." if len(texts) > MAX_VALUES else "")
+        shown = "; ".join(texts)
+        if len(texts) > MAX_VALUES:
+            shown = f"{texts[0]}; ...; {texts[-1]} ({len(texts):,} values)"
+            if all(isinstance(value, int | float) for value, _ in values):
+                shown = f"{text_of(*min(values))} to {text_of(*max(values))}"
         lines.append(f"{name} {shown} ({_varied_by(experiment.source, name)})")
     return lines
 

@@ -19,9 +19,6 @@ MAX_CELLS: Final = 40
 RANGE: Final = {"5 %": "p05", "95 %": "p95"}
 """Between these lie nine of ten runs: what a single outage may bring."""
 
-UNDECIDED: Final = 0.001
-"""It is said if more requests than this share are undecided when the runs end."""
-
 Estimates = Mapping[str, dict[str, Any]]
 """Cells by name: the line of each in the table of cells, and its estimates by metric."""
 
@@ -358,6 +355,8 @@ def of_a_run(estimate: Mapping[str, Any], name: str, decimals: int) -> str:
 def undecided(results: Results) -> Iterator[str]:
     """Yield a warning if requests are neither successful nor dropped when the runs end."""
     import polars as pl
+
+    from mc.model.digits import UNDECIDED
 
     means = results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
     share = means.pivot("metric", index="cell", values="mean").select(

@@ -69,7 +69,8 @@ def run(
     if dry_run:
         plan(file, out, replications, seed, jobs, settings, force, form)
         return
-    with interruptible("stopped; what was done is saved: the same command continues"):
+    told = "stopped; what was done is saved: the same command continues"
+    with interruptible(told, "scipy.special"):
         from mc import runner
 
         if scheduler is not None:
@@ -112,7 +113,7 @@ def merge(
     The tables are made from the rows that are there. If some are missing, merge says which and
     changes nothing: it simulates nothing itself. The options are those that the parts were given.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; the same command starts again", "scipy.special"):
         from mc import runner
 
         results = runner.merge(

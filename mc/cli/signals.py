@@ -18,14 +18,15 @@ def exit_code(error: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def interruptible(message: str) -> Iterator[None]:
+def interruptible(message: str, *modules: str) -> Iterator[None]:
     """Around what simulates: end on a signal with this message, on a user's error with its own.
 
-    All that it needs is imported first, while a signal still ends the process at once.
+    All that it needs, and these further modules, are imported first, while a signal still ends the
+    process at once.
     """
     try:
         with on_signals(interrupt):
-            import_all()
+            import_all(*modules)
             with errors_as_messages():
                 yield
     except KeyboardInterrupt as error:
@@ -58,9 +59,9 @@ def end_at_once(signum: int, frame: object) -> None:
     os._exit(128 + signum)
 
 
-def import_all() -> None:
+def import_all(*modules: str) -> None:
     """Import and compile what a run needs, while an interrupt can still end it on the spot."""
     with on_signals(end_at_once), compile_notice():
-        for room in ("mc.runner", "mc.statistics"):
-            import_module(room)
+        for name in ("mc.runner", "mc.statistics", *modules):
+            import_module(name)
         import_module("mc.kernel").prepare()

@@ -5,11 +5,12 @@ Every answer is paired: the cells have met the same traffic and the same luck.
 
 from mc.decisions.choosing import QuestionError, cell_name, coordinates, select
 from mc.decisions.comparing import compare
-from mc.decisions.ranking import best, frontier, frontier_among
+from mc.decisions.ranking import best, best_among, frontier, frontier_among
 
 __all__ = [
     "QuestionError",
     "best",
+    "best_among",
     "cell_name",
     "compare",
     "coordinates",

@@ -123,6 +123,14 @@ def best(
     return _all_answers(groups, answer, say)
 
 
+def best_among(
+    results: Results, cells: pl.DataFrame, metric: Metric, goal: Goal = "min"
+) -> pl.DataFrame:
+    """Find the best of some lines of the table of cells, without conditions; as for `best`."""
+    rivals = read_rivals(results, cells, [metric])
+    return ask(rivals, lambda some: _ranked(some, metric.name, goal, (), statistics.LEVEL))
+
+
 def _ranked(
     rivals: Rivals,
     metric: str,

@@ -75,6 +75,26 @@ class Grid(ParameterTable):
     """[grid]: each parameter is an axis of its own."""
 
 
+def read_axes_of_tables(data: Mapping[str, Any]) -> Checked[None]:
+    """Write out the axes of a parsed grid that vary entries of a table: ``budget.ratio = [...]``.
+
+    What the grid does not say of the table is taken from [fixed].
+    """
+    grid, fixed = data.get("grid"), data.get("fixed")
+    if not isinstance(grid, dict):
+        return
+    for name, axis in grid.items():
+        is_table = name in PARAMETERS and bool(PARAMETERS[name].kind.tables)
+        if not is_table or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
+            continue
+        base = fixed.pop(name, {}) if isinstance(fixed, dict) else {}
+        whole = (base if isinstance(base, dict) else {"kind": "ratio", "ratio": base}) | axis
+        if not any(isinstance(entry, list) for entry in axis.values()):
+            yield f"[grid]: {name}: one or more entries must be lists of values"
+        lists = [entry if isinstance(entry, list) else [entry] for entry in whole.values()]
+        grid[name] = [dict(zip(whole, values, strict=True)) for values in itertools.product(*lists)]
+
+
 @dataclass(frozen=True)
 class Axes:
     """What spans the cells: names and values, each with the parameters it sets.

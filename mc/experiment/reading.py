@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mc.experiment.axes import MAX_CELLS, Axes, read_axes, read_presets
+from mc.experiment.axes import MAX_CELLS, Axes, read_axes, read_axes_of_tables, read_presets
 from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_excludes
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
@@ -135,6 +135,7 @@ def _check(
 ) -> Checked[_Parts]:
     """Check each table by itself, then what holds between them."""
     yield from read_presets(data)
+    yield from read_axes_of_tables(data)
     in_units = yield from read_quantities(data, overrides)
     file = yield from validate(File, data)
     yield from file.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from mc.model import PARAMETERS
+from mc.model import PARAMETERS, Parameter, units
 
 SCHEMA_FILE: Final = "retrystorm.schema.json"
 """Where the template's first line has editors look for the schema: beside the template."""
@@ -17,8 +17,9 @@ _TEXT: Final = """\
 #     retrystorm check FILE      is it right, and what does it span?
 #     retrystorm run FILE        prints the answer, and keeps every number of it
 #
-# Time is counted in rounds. In each the dependency serves so many calls; the others fail, and are
-# retried after a random wait. All parameters are listed at the end.
+# Time goes in rounds. In each the dependency serves so many calls; the others fail, and are
+# retried after a random wait. All parameters are listed at the end; a time or a rate may also be a
+# number of rounds, or of calls in a round.
 
 title = "How large a retry budget?"
 seed = 1                        # same seed, same numbers
@@ -26,22 +27,22 @@ replications = 1000             # simulations of each cell; more of them narrow 
 
 # What all cells share.
 [fixed]
-rounds = 4000                   # 40 s ...
-rounds_per_second = 100         # ... in rounds of 10 ms
-arrivals_per_second = 97.22     # requests
-capacity = 6                    # calls served in a round: 600 in a second
-fault_start = 500               # the fault begins after 5 s
+rounds = "40 s"
+round = "10 ms"                 # nothing that happens is told apart more finely
+arrivals_per_second = "97.22/s" # requests
+capacity = "600/s"              # calls served
+fault_start = "5 s"
 
 # What may happen. A scenario sets one or more parameters.
 [[scenario]]
 name = "outage"                 # nothing is served for 1 s
-fault_rounds = 100
+fault_rounds = "1 s"
 fault_capacity = 0
 
 [[scenario]]
-name = "degradation"            # 100 calls a second are served for 10 s
-fault_rounds = 1000
-fault_capacity = 1
+name = "degradation"
+fault_rounds = "10 s"
+fault_capacity = "100/s"
 
 # What may be done. The same requests meet every policy; the first is what others are compared with.
 [[policy]]
@@ -55,8 +56,8 @@ tries = [3, 3, 3]               # layers that retry one after another: up to 27 
 # Further axes; all of them are crossed with all scenarios and policies.
 [grid]
 budget = ["none", 0.05, 0.1, 0.2, 0.3, 0.5]    # retries allowed per first attempt
-# backoff_cap = [8, 32, 128]
-# backoff_base = {from = 1, to = 8, steps = 4, scale = "log"}    # 1, 2, 4, 8
+# backoff_cap = ["80 ms", "320 ms", "1.28 s"]
+# backoff_base = {from = "10 ms", to = "80 ms", steps = 4, scale = "log"}    # 10, 20, 40, 80 ms
 
 # Sentences to be put to the test in every replication.
 [[claim]]
@@ -108,10 +109,18 @@ def template(name: str) -> str:
     str
         TOML. `read` accepts it.
     """
-    entries = {
-        f"{key} = {json.dumps(p.toml_default).removesuffix('.0')}": p
-        for key, p in PARAMETERS.items()
-    }
+    entries = dict(map(_entry, PARAMETERS, PARAMETERS.values()))
     width = max(map(len, entries))
-    lines = (f"#     {entry:<{width}}  # {p.meaning_with_unit}\n" for entry, p in entries.items())
+    lines = (f"#     {entry:<{width}}  # {meaning}\n" for entry, meaning in entries.items())
     return _TEXT.replace("SCHEMA", SCHEMA_FILE).replace("FILE", name) + "".join(lines)
+
+
+def _entry(name: str, parameter: Parameter) -> tuple[str, str]:
+    """Write a parameter with its default, and what it means; the unit stands with one of them."""
+    default = parameter.default
+    if parameter.dimension in ("time", "rate") and default is not None:
+        per_second = PARAMETERS["rounds_per_second"].default
+        text = units.text_of(parameter.dimension, default, per_second, parameter.unit)
+        return f'{name} = "{text}"', parameter.meaning
+    number = json.dumps(parameter.toml_default).removesuffix(".0")
+    return f"{name} = {number}", parameter.meaning_with_unit

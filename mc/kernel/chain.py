@@ -28,14 +28,18 @@ from mc.kernel.layout import (
 @compiled()
 def digit_of(tables, c, i, entry):
     """The attempt of layer i, from 0, that a call belongs to."""
-    return ((entry & ATTEMPT_MASK) // tables.strides[c, i]) % tables.tries[c, i]
+    # a division takes as long as all else that is done for a call: none where it changes nothing
+    n, stride = entry & ATTEMPT_MASK, tables.strides[c, i]
+    if stride > 1:
+        n //= stride
+    return n if i == 0 else n % tables.tries[c, i]
 
 
 @compiled()
 def retry_of(tables, c, i, entry):
     """The call that layer i makes when it retries after a failed call."""
     n, stride = entry & ATTEMPT_MASK, tables.strides[c, i]
-    return entry - n + (n // stride + 1) * stride
+    return entry + 1 if stride == 1 else entry - n + (n // stride + 1) * stride
 
 
 @compiled()

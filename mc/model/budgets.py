@@ -145,12 +145,18 @@ class Envoy(Settings):
         or_none(whole(0, INT32_MAX)), None, "retries", "retries at once, without a retry budget"
     )
 
+    @property
+    def written(self) -> dict[str, Any]:
+        """What texts give: a limit stands alone."""
+        given = super().written
+        return {"max_retries": self.max_retries} if "max_retries" in given else given
+
     def conflicts(self, name: str, rounds_per_second: float) -> Iterator[str]:
         """Say that a limit stands alone."""
         if self.max_retries is not None and self.table.keys() - {"kind", "max_retries"}:
             yield (
                 f"{name}.max_retries must stand alone, because a retry budget replaces it "
-                f"({self.library}), got {self}"
+                f"({self.library}), got {', '.join(sorted(self.table.keys() - {'kind'}))} beside it"
             )
 
 

@@ -16,6 +16,9 @@ from mc.model.settings import Settings
 MIN_REPLICATIONS: Final = 200
 """With fewer, a sample tells neither its skewness nor its spread: intervals are rough."""
 
+UNDECIDED: Final = 0.001
+"""It is said if more requests than this share are undecided when the runs end."""
+
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
 
@@ -199,14 +202,19 @@ def axis_text(source: Mapping[str, Any], name: str, value: object) -> str:
     -------
     str
     """
-    is_in_units = name in source.get("in_units", ()) and value != "none"
-    per_second = rounds_per_second(source) if is_in_units else None
-    if per_second is None:
-        return value if isinstance(value, str) else value_text(value)
+    plain = value if isinstance(value, str) else value_text(value)
+    per_second = rounds_per_second(source)
+    if per_second is None or value in (None, "none") or name not in PARAMETERS:
+        return plain
     parameter = PARAMETERS[name]
-    return units.text_of(
-        parameter.dimension, parameter.kind.from_column(value), per_second, parameter.unit
-    )
+    if name in source.get("in_units", ()):
+        typed = parameter.kind.from_column(value)
+        return units.text_of(parameter.dimension, typed, per_second, parameter.unit)
+    if parameter.kind.tables and isinstance(value, str):
+        typed = parameter.kind.from_column(value)
+        if isinstance(typed, units.Readable):
+            return typed.in_words(per_second)
+    return plain
 
 
 def is_axis_value(source: Mapping[str, Any], name: str, value: object, text: str) -> bool:

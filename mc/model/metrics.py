@@ -268,6 +268,18 @@ _RATIOS: Final = (
         most="attempts",
     ),
     Metric(
+        "failed_share",
+        "",
+        "requests given up, over all requests; those undecided at the end are not among them",
+        counter="dropped",
+        per="requests",
+        nullable=True,
+        heading="failed\nshare",
+        decimals=4,
+        label="share of requests that failed",
+        most="one",
+    ),
+    Metric(
         "window_rate",
         "calls/round",
         "calls inside the fault window, over its length",
@@ -320,8 +332,9 @@ HEADLINE: Final = (
 )
 """Columns of the first table that a run prints, and of the page, in the lesson's order."""
 
-RECOVERY: Final = ("wait_mean", "wait_max", "late", "second_peak", "drain")
-"""Columns of the second table: how long the callers wait, and what follows the fault."""
+RECOVERY: Final = ("failed_share", "wait_mean", "wait_max", "late", "second_peak", "drain")
+"""Columns of the second table: how many callers fail, how long the others wait, and what follows
+the fault."""
 
 
 def calls_per_request(means: Mapping[str, float | None]) -> list[float]:

@@ -46,6 +46,11 @@ class Settings:
         return {name: getattr(self, name) for name in self.declared()}
 
     @property
+    def written(self) -> dict[str, Any]:
+        """What texts give: all that is not none."""
+        return {name: value for name, value in self.entries.items() if value is not None}
+
+    @property
     def table(self) -> dict[str, Any]:
         """The kind, and what differs from the defaults, in types that TOML and JSON have."""
         entries = self.entries.items()
@@ -92,19 +97,17 @@ class Settings:
         """Write it as columns have it: ``finagle(ttl=1000 rounds, min_retries_per_sec=10)``."""
         written = (
             f"{name}={value}" + (" rounds" if self.declared()[name].unit == "rounds" else "")
-            for name, value in self.entries.items()
-            if value is not None
+            for name, value in self.written.items()
         )
         return f"{self.kind}({', '.join(written)})"
 
     def in_words(self, per_second: float) -> str:
         """Write it for a reader: ``finagle(ttl 10 s, min_retries_per_sec 10/s)``."""
+        declared = self.declared()
         written = (
-            f"{name} {units.text_of(parameter.dimension, value, per_second, parameter.unit)}"
-            for (name, value), parameter in zip(
-                self.entries.items(), self.declared().values(), strict=True
-            )
-            if value is not None
+            f"{name} "
+            + units.text_of(declared[name].dimension, value, per_second, declared[name].unit)
+            for name, value in self.written.items()
         )
         return f"{self.kind}({', '.join(written)})"
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment import MAX
+from mc.model.digits import UNDECIDED
 from mc.reports.notation import in_a_sentence, short, with_error
 from mc.reports.scenario import Scenario
 from mc.reports.view import View
@@ -32,14 +33,15 @@ class Extreme:
         The cells with exactly this mean.
     is_constant : bool
         Whether it is the same in every replication.
-    n_overlapping : int
-        Further cells whose interval overlaps.
+    n_tied : int or None
+        Further cells that cannot be told from the true one, replication by replication; None where
+        that is not known.
     """
 
     estimate: str
     labels: list[str]
     is_constant: bool
-    n_overlapping: int
+    n_tied: int | None
 
 
 def n_missed(view: View) -> int:
@@ -62,7 +64,18 @@ def cited(view: View) -> dict[str, tuple[list[dict[str, Any]], int]]:
 def estimate(view: View, cell: int, metric: str) -> str:
     """A mean with its error and unit, as a sentence has it."""
     unit = view.unit(metric)
-    return in_a_sentence(view.mean(cell, metric), view.half_width(cell, metric), unit)
+    n = view.estimates[cell, metric]["n"]
+    return in_a_sentence(view.mean(cell, metric), view.half_width(cell, metric), unit, n)
+
+
+def undecided(view: View) -> float:
+    """Largest share of requests that are undecided when the runs of a cell end; 0 if small."""
+    means = view.results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    shares = means.pivot("metric", index="cell", values="mean").select(
+        pl.col("in_flight") / pl.col("requests")
+    )
+    largest = max((share for share in shares.to_series().to_list() if share is not None), default=0)
+    return largest if largest > UNDECIDED else 0.0
 
 
 def extremes(scenario: Scenario, metric: str) -> tuple[Extreme, Extreme] | None:
@@ -76,16 +89,11 @@ def _extreme(scenario: Scenario, metric: str, which: int) -> Extreme:
     every = [view.estimates[cell, metric] for cell in cells]
     this = every[which]
     same = [line["cell"] for line in every if line["mean"] == this["mean"]]
-    n_overlapping = sum(
-        line["mean"] != this["mean"]
-        and None not in (this["ci_low"], line["ci_low"])
-        and line["ci_low"] <= this["ci_high"]
-        and line["ci_high"] >= this["ci_low"]
-        for line in every
-    )
+    tied = scenario.may_be(metric, "min" if which == 0 else "max")
+    n_tied = None if tied is None else len(tied - set(same))
     labels = [view.lines[cell]["label"] for cell in same]
     is_constant = this["sd"] in (0, None)
-    return Extreme(estimate(view, cells[which], metric), labels, is_constant, n_overlapping)
+    return Extreme(estimate(view, cells[which], metric), labels, is_constant, n_tied)
 
 
 def ratio(scenario: Scenario, metric: str) -> str:
@@ -109,7 +117,7 @@ def largest_difference(scenario: Scenario) -> dict[str, Any] | None:
     return line | {
         "label": lines[line["cell"]]["label"],
         "baseline": lines[line["baseline"]]["label"],
-        "difference": with_error(line["mean_difference"], half_width(line), unit),
+        "difference": with_error(line["mean_difference"], half_width(line), unit, line["n"]),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mc.experiment import CELL_COLUMNS
 from mc.model import HEADLINE, METRICS
-from mc.model.digits import number_text
+from mc.model.digits import MIN_REPLICATIONS, number_text
 from mc.statistics import format_estimate
 
 NAMES: Final = {name: METRICS[name].label for name in HEADLINE}
@@ -48,18 +48,26 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def with_error(mean: float | None, error: float | None, unit: str = "") -> str:
-    """Write an estimate with the half-width of its interval and its unit."""
+def with_error(
+    mean: float | None, error: float | None, unit: str = "", n: int = MIN_REPLICATIONS
+) -> str:
+    """Write an estimate with the half-width of its interval and its unit.
+
+    An interval of fewer than `MIN_REPLICATIONS` is marked: it is rough.
+    """
+    mark = "~" if n < MIN_REPLICATIONS else ""
     text, half = format_estimate(mean, error)
     if mean is not None and error is None:
         text = f"{float(text):.10g}"  # 0.0009, not 0.0009000
     text = text.replace("-", "−") if mean is not None else text
-    return " ".join(filter(None, (text, f"± {half}" if half else "", unit)))
+    return " ".join(filter(None, (text, f"± {mark}{half}" if half else "", unit)))
 
 
-def in_a_sentence(mean: float | None, error: float | None, unit: str) -> str:
+def in_a_sentence(
+    mean: float | None, error: float | None, unit: str, n: int = MIN_REPLICATIONS
+) -> str:
     """An estimate with its unit; an error of 0 is put into words."""
-    text = with_error(mean, error or None, unit)
+    text = with_error(mean, error or None, unit, n)
     return text if error != 0 else f"{text} in every replication"
 
 

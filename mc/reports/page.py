@@ -11,6 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from mc.decisions.rivals import MAX_CELLS, MIN_REPLICATIONS
+from mc.model import digits
 from mc.reports import answer, notation, page_tables
 from mc.reports.pictures import SECTIONS, Picture
 from mc.reports.rendering import svg_for_page
@@ -53,7 +54,7 @@ def _environment() -> jinja2.Environment:
         name: getattr(answer, name)
         for name in (
             *("cited", "estimate", "extremes", "largest_difference", "n_missed"),
-            *("published_figures", "ratio", "verdicts"),
+            *("published_figures", "ratio", "undecided", "verdicts"),
         )
     }
     environment.globals |= {
@@ -62,6 +63,7 @@ def _environment() -> jinja2.Environment:
         "MOST_POLICIES": MOST_POLICIES,
         "MOST_SCENARIOS": MOST_SCENARIOS,
         "NAMES": notation.NAMES,
+        "ROUGH": digits.MIN_REPLICATIONS,
         "frontier_metrics": page_tables.frontier_metrics,
         "has_published": _has_published,
         "numeric": _numeric,
@@ -73,7 +75,9 @@ def _environment() -> jinja2.Environment:
         "anchor": lambda text: text.lower().replace(" ", "-"),
         "inline_svg": lambda pieces: Markup(svg_for_page(pieces)),  # our own text
         "json_text": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
-        "mean_of_line": lambda line: notation.with_error(line["mean"], half_width(line)),
+        "mean_of_line": lambda line: notation.with_error(
+            line["mean"], half_width(line), n=line["n"]
+        ),
         "one_line": lambda text: Markup(" ".join(text.split())),  # escaped by the macro
         "shape": _shape,
     }

@@ -52,8 +52,17 @@ def _of_texts(lines: Sequence[tuple[str, ...]]) -> Table:
     return Table([tuple(map(Field, line)) for line in lines], len(lines))
 
 
-def _number(mean: float | None, error: float | None = None) -> Field:
-    return Field("" if mean is None else with_error(mean, error), mean)
+def _number(mean: float | None, error: float | None, n: int) -> Field:
+    return Field("" if mean is None else with_error(mean, error, n=n), mean)
+
+
+def _mean(view: View, cell: int, metric: str, *, ranged: bool = False) -> Field:
+    """A mean; if `ranged` with the range of nine of ten single runs."""
+    line = view.estimates[cell, metric]
+    field = _number(line["mean"], half_width(line), line["n"])
+    if not ranged or None in (line["p05"], line["p95"]) or line["n"] == 1:
+        return field
+    return Field(f"{field.text} ({line['p05']:.4g} to {line['p95']:.4g})", field.value)
 
 
 def _share(share: float | None, low: float | None = None, high: float | None = None) -> Field:
@@ -100,11 +109,42 @@ def means(view: View) -> Table:
             *_cell(view, cell),
             Field(f"{line['replications']:,}{missed_mark(line)}", line["replications"]),
             _attempts(line),
-            *(_number(view.mean(cell, m), view.half_width(cell, m)) for m in view.metrics),
+            *(_mean(view, cell, m, ranged=True) for m in view.metrics),
         )
         for cell, line in list(view.lines.items())[:MOST_LINES]
     ]
     return Table(lines, len(view.lines))
+
+
+def tails(view: View) -> Table:
+    """How bad single runs can be: the worst of each cell, and how often its peak is too much."""
+    lines = []
+    for cell in list(view.lines)[:MOST_LINES]:
+        if view.lines[cell]["replications"] == 1:
+            continue
+        above = view.estimates[cell, "peak"]
+        fields = []
+        for metric in view.metrics:
+            line = view.estimates[cell, metric]
+            fields.append(_number(line["worst_mean"], half_width(line, "worst_mean"), line["n"]))
+            fields.append(_number(line["p01" if _is_low(metric) else "p99"], None, line["n"]))
+        shares = (above[f"share_above_capacity{end}"] for end in ("", "_low", "_high"))
+        lines.append((*_cell(view, cell), _share(*shares), *fields))
+    return Table(lines, len(view.lines))
+
+
+def tail_heads(view: View) -> list[str]:
+    """The heads of the columns of `tails` that are numbers of a metric."""
+    heads = []
+    for metric in view.metrics:
+        quantile = "1 % quantile" if _is_low(metric) else "99 % quantile"
+        heads += [f"{view.title(metric)}: worst 5 %", quantile]
+    return heads
+
+
+def _is_low(metric: str) -> bool:
+    """Whether small values of a metric are bad news."""
+    return METRICS[metric].worst == "low"
 
 
 def layers(view: View) -> Table:
@@ -137,10 +177,7 @@ def frontier(scenario: Scenario) -> Table:
         notes = ["baseline"] if cell == scenario.baseline else []
         notes += [f"and {n:,} with the same means"] if n else []
         note = f" ({', '.join(notes)})" if notes else ""
-        numbers = (
-            _number(view.mean(cell, metric), view.half_width(cell, metric))
-            for metric in frontier_metrics(scenario)
-        )
+        numbers = (_mean(view, cell, metric) for metric in frontier_metrics(scenario))
         name = Field(scenario.marked(cell) + missed_mark(line) + note)
         lines.append((name, Field(scenario.on_frontier(cell)), *numbers, _attempts(line)))
     return Table(lines, len(lines))
@@ -157,7 +194,7 @@ def published(view: View) -> Table:
                 *_cell(view, line["cell"]),
                 Field(line["metric"]),
                 Field(f"{line['published']:g}", line["published"]),
-                _number(line["mean"], half_width(line)),
+                _number(line["mean"], half_width(line), line["n"]),
                 Field("" if p05 is None else f"{p05:.5g} to {p95:.5g}", p05),
                 Field("" if percentile is None else f"{percentile:.1f}", percentile),
             )
@@ -181,7 +218,7 @@ def differences(view: View) -> Table:
             *_cell(view, line["cell"]),
             Field(view.lines[line["baseline"]]["label"]),
             Field(_named(view, line["metric"])),
-            _number(line["mean_difference"], half_width(line)),
+            _number(line["mean_difference"], half_width(line), line["n"]),
             *(_share(line[f"share_{name}"]) for name in ("less", "equal", "greater")),
         )
         for line in compared.head(MOST_LINES).iter_rows(named=True)

@@ -14,8 +14,9 @@ import polars as pl
 
 from mc import decisions
 from mc.decisions import QuestionError
+from mc.decisions.rivals import MAX_CELLS
 from mc.model import METRICS
-from mc.statistics.best import NO, YES
+from mc.statistics.best import NO, YES, Goal
 
 if TYPE_CHECKING:
     from mc.reports.view import View
@@ -161,6 +162,21 @@ class Scenario:
             table[0, "n"],
             dict(table.select("cell", "group").iter_rows()),
         )
+
+    def may_be(self, metric: str, goal: Goal) -> set[int] | None:
+        """The cells of which one has the smallest or the largest mean, with 95 % confidence.
+
+        None where that is not known: it takes rows, and some replications of every cell.
+        """
+        results, cells = self.view.results, self.known(metric)
+        if not results.keeps_rows or len(cells) < 2 or len(cells) > MAX_CELLS:
+            return None
+        lines = results.cells.filter(pl.col("cell").is_in(cells))
+        try:
+            ranked = decisions.best_among(results, lines, METRICS[metric], goal)
+        except QuestionError:
+            return None
+        return set(ranked.filter("candidate")["cell"])
 
     def on_frontier(self, cell: int) -> str:
         """Yes, no or undecided; empty where it cannot be known."""

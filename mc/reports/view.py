@@ -11,13 +11,13 @@ import polars as pl
 
 from mc.decisions import cell_name
 from mc.model import METRICS, calls_per_request, units
-from mc.model.digits import axis_text, layer_names, readers_second
+from mc.model.digits import MIN_REPLICATIONS, axis_text, layer_names, readers_second
 from mc.reports.notation import (
     NAMES,
     in_a_sentence,
     parameter_title,
+    percent,
     short,
-    value_text,
     with_error,
 )
 from mc.reports.scenario import Scenario
@@ -54,7 +54,7 @@ class Axis:
 
     def text(self, value: Any) -> str:
         """Write one of its values."""
-        return axis_text(self.source, self.name, value) if self.is_in_units else value_text(value)
+        return axis_text(self.source, self.name, value)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,13 @@ class View:
     def written(self, cell: int, metric: str) -> str:
         """A mean with its error and unit."""
         mean, error = self.mean(cell, metric), self.half_width(cell, metric)
-        return with_error(mean, error, self.unit(metric))
+        return with_error(mean, error, self.unit(metric), self.estimates[cell, metric]["n"])
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether some cell has too few replications for its intervals to cover as they promise."""
+        fewest = min(int(line["replications"]) for line in self.lines.values())
+        return 1 < fewest < MIN_REPLICATIONS
 
     @property
     def metrics(self) -> list[str]:
@@ -213,8 +219,17 @@ def _in_order(column: pl.Series) -> list[Any]:
 def _against_cell(claim: Mapping[str, Any], unit: str) -> dict[str, str]:
     return {
         "names": f"{claim['left']} − {claim['right']}",
-        "difference": in_a_sentence(claim["mean_difference"], half_width(claim), unit),
+        "difference": in_a_sentence(claim["mean_difference"], half_width(claim), unit, claim["n"])
+        + _of_runs(claim),
     }
+
+
+def _of_runs(claim: Mapping[str, Any]) -> str:
+    """Of which replications a difference is, where these are not all."""
+    share = claim["share_defined"]
+    if share is None or share == 1:
+        return ""
+    return f" (of the {percent(share)} % that come within the run)"
 
 
 def _against_number(claim: Mapping[str, Any], unit: str, factor: float) -> dict[str, str] | None:
@@ -222,11 +237,11 @@ def _against_number(claim: Mapping[str, Any], unit: str, factor: float) -> dict[
     if distance is None:
         return None
     number = float(claim["right"]) * factor
-    text = in_a_sentence(distance + number, half_width(claim), unit)
+    text = in_a_sentence(distance + number, half_width(claim), unit, claim["n"])
     side = "above" if distance > 0 else "below"
     apart = f"{short(abs(distance))} {side}" if distance else "equal to"
     right = claim["right"] if factor == 1 else f"{number:g} {unit}"
     return {
         "names": f"{claim['left']} against {right}",
-        "difference": f"{text}, {apart} {number:,.10g}",
+        "difference": f"{text}, {apart} {number:,.10g}{_of_runs(claim)}",
     }

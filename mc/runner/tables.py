@@ -124,12 +124,12 @@ def _joint_tails(
     with its generator policies that wait alike share their draws. There is no line where it cannot
     draw one of the cells, or has drawn the replications themselves.
     """
-    figures = experiment.published
+    figures = [figure for figure in experiment.published if len(distributions[figure][0])]
     parameters = {point.cell: point.parameters for point in experiment.points}
     named = sorted({figure.cell for figure in figures})
     cannot = any(any(lesson_conflicts(parameters[number].parameters)) for number in named)
     if experiment.generator == "lesson" or cannot:
-        figures = ()
+        figures = []
     joint: Sequence[float] = ()
     if figures:
         # the first is the experiment's own seed, which may be the published one

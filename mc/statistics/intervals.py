@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from mc.model.digits import MIN_REPLICATIONS, share_text, unseen
 
@@ -42,6 +41,8 @@ def t_quantile(df: ArrayLike, level: float = LEVEL) -> Floats:
     ndarray of float64
         In the shape of `df`.
     """
+    from scipy import special  # it takes as long as all other imports of a report
+
     df = np.asarray(df, np.float64)
     different, inverse = np.unique(df, return_inverse=True)
     # the lower tail: 1 + level would round away the small errors of many simultaneous intervals
@@ -234,6 +235,8 @@ def share_interval(n_holds: ArrayLike, n: ArrayLike, level: float = LEVEL) -> tu
     exact interval of Clopper and Pearson (1934) takes its place: then 95 % means at least 94 %, at
     any n and share. If none of n holds it is [0, 1 - 0.025^(1/n)], about 3.7 / n.
     """
+    from scipy import special
+
     k, n = np.broadcast_arrays(np.asarray(n_holds, float), np.asarray(n, float))
     some = np.maximum(n, 1.0)
     tail = (1 - level) / 2
@@ -278,6 +281,8 @@ def quantile_ranks(n: int, p: Fraction) -> tuple[int, int] | None:
 
 def _binomial_quantile(q: float, n: int, p: float) -> int:
     """Smallest k for which at most k of n hold with probability q or more."""
+    from scipy import special
+
     below, reached = -1, n  # P(X <= below) < q <= P(X <= reached)
     while reached - below > 1:
         middle = (below + reached) // 2
@@ -448,6 +453,8 @@ def share_at_any_time(
     likelihood ratio against a uniform mixture is a martingale, and by Ville's inequality seldom
     large (Robbins 1970, "Statistical methods related to the law of the iterated logarithm").
     """
+    from scipy import special
+
     k, n = (x.astype(float) for x in np.broadcast_arrays(np.asarray(n_holds), np.asarray(n)))
     bound = math.log(1 / (1 - level)) - special.betaln(k + 1, n - k + 1)
     some = np.maximum(n, 1.0)

@@ -26,6 +26,9 @@ FORMAT: Final = 5
 OTHER_TABLES: Final = 4
 """A format whose shards are as they are now, with other tables: `run` makes these anew."""
 
+_SINCE: Final = {3: ' (layers were flattened then; now they are nested unless chain = "flattened")'}
+"""Why the numbers of a format that can no longer be read would be others today."""
+
 _SEAL: Final = "sha256"
 """The key of the hash; it comes last."""
 
@@ -157,7 +160,8 @@ def read_manifest(
     if number != FORMAT and not any_version and isinstance(number, int):
         raise FolderError(
             f"{path}: format {number}, of another version of this program, which reads format "
-            f"{FORMAT}; run the experiment anew, with --force or into another folder with --out"
+            f"{FORMAT}{_SINCE.get(number, '')}; run the experiment anew, with --force or into "
+            "another folder with --out"
         )
     if not any_version:
         _check(path, content)

@@ -165,3 +165,29 @@ def test_growth(benchmark: Any, what: str, factor: int) -> None:
     n = 400 * (factor if what == "replications" else 1)
     us = fastest_us(benchmark, cells, n)
     table.append((f"growth, {factor} x {what}", us * n / 1e6, "s"))
+
+
+BUDGETS: dict[str, Any] = {
+    "ratio since the start, by a table": 0.3,
+    "ratio, window": {"kind": "ratio", "ratio": 0.3, "window": "10 s"},
+    "ratio, charged at the decision": {"kind": "ratio", "ratio": 0.3, "charged": "decision"},
+    "finagle": {"kind": "finagle"},
+    "linkerd": {"kind": "linkerd"},
+    "grpc": {"kind": "grpc", "max_tokens": 1000},
+    "aws": {"kind": "aws"},
+    "envoy": {"kind": "envoy"},
+    "sre": {"kind": "sre", "window": "10 s"},
+    "sre, adaptive throttling": {"kind": "sre", "window": "10 s", "ratio": 0.3, "k": 2},
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("clients", [1, 50])
+def test_a_call_with_each_budget(benchmark: Any, name: str, clients: int) -> None:
+    """At most 60 ns a call in one thread; calls are those that ran and those refused before."""
+    cell = Cell(**SCENARIOS["degradation"], tries=(27,), budget=BUDGETS[name], clients=clients)
+    us = fastest_us(benchmark, [cell], 200)
+    rows = mc.simulate([cell], replications=200, seed=1, jobs=1)
+    counted = [rows[column].sum() for column in ("calls", "rejected") if column in rows]
+    n_calls = sum(map(int, counted))
+    table.append((f"budget {name}, {clients} clients", us * 200 / n_calls * 1000, "ns/call"))

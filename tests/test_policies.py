@@ -1,0 +1,316 @@
+"""Budgets and breakers in experiment files: tables, axes, presets, messages, export."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from folders import run
+from typer.testing import CliRunner
+
+import mc
+from mc.cli import app
+from mc.experiment import ExperimentError, cells_of, json_schema, read
+from mc.model import PARAMETERS, Cell
+from mc.model.budgets import BUDGETS, Aws, Envoy, Finagle, Grpc, Ratio, Sre
+from mc.model.presets import PRESETS
+from mc.model.snippets import LIBRARIES, snippets_of
+
+ROOT = Path(__file__).parents[1]
+
+
+def file_of(folder: Path, text: str) -> Path:
+    path = folder / "a.toml"
+    path.write_text(f'title = "t"\nreplications = 3\n{text}')
+    return path
+
+
+def cells_in(folder: Path, text: str, **settings: str) -> list[Cell]:
+    experiment = read(file_of(folder, text), overrides=settings)
+    return [point.parameters for point in experiment.points]
+
+
+def faults_in(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ExperimentError) as caught:
+        cells_in(folder, text)
+    return [fault.partition("a.toml: ")[2] for fault in caught.value.faults]
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+def test_a_budget_has_its_librarys_names_and_defaults(tmp_path: Path) -> None:
+    text = '[fixed]\nround = "20 ms"\ntries = [3]\nbudget = {kind = "finagle", ttl = "5 s"}'
+    (cell,) = cells_in(tmp_path, text)
+    assert cell.budget == Finagle(250, 10, 0.2)
+    (cell,) = cells_in(tmp_path, text.replace(', ttl = "5 s"', ""))
+    assert cell.budget == Finagle(500, 10, 0.2)
+
+
+def test_a_cell_takes_a_table_as_a_file_does() -> None:
+    table: Any = {"kind": "sre", "window": "10 s", "ratio": "5 %", "k": 1.5}
+    assert Cell(budget=table).budget == Sre(ratio=0.05, window=1000, k=1.5)
+    layers: Any = [{"kind": "grpc"}, "none", 0.1]
+    assert Cell(tries=(2, 2, 2), budget=layers, budget_scope="layer").budget == (
+        Grpc(10, 0.1), None, 0.1,
+    )  # fmt: skip
+
+
+def test_a_ratio_that_is_the_lessons_is_a_number() -> None:
+    table: Any = {"kind": "ratio", "ratio": "30 %"}
+    assert Cell(budget=table) == Cell(budget=0.3)
+    assert Cell(budget=table | {"window": 50}).budget == Ratio(0.3, "run", 50)
+
+
+def test_the_command_line_sets_a_budget(tmp_path: Path) -> None:
+    (cell,) = cells_in(tmp_path, "[fixed]\ntries = [3]", budget='{kind = "aws", cost = 5}')
+    assert cell.budget == Aws(500, 5)
+
+
+@pytest.mark.parametrize(
+    ("budget", "fault"),
+    [
+        ('{kind = "finagle", ttl = "500 ms"}', "ttl must be >= 1 s and <= 60 s (Finagle's"),
+        ('{kind = "linkerd", ttl = "2 min"}', "ttl must be >= 1 s and <= 60 s (Linkerd's"),
+        ('{kind = "grpc", max_tokens = 1001}', "max_tokens must be a whole number >= 1 and <= 1"),
+        ('{kind = "grpc", token_ratio = 0}', "token_ratio must be a number >= 0.001 and <= 1000"),
+        ('{kind = "envoy", budget_percent = 101}', "budget_percent must be a number >= 0 and <= 1"),
+        ('{kind = "envoy", max_retries = 3, budget_percent = 5}', "max_retries must stand alone"),
+        ('{kind = "aws", cost = 0}', "cost must be a whole number >= 1"),
+        ('{kind = "sre", k = 0.5}', "k must be none or a number >= 1 and <= 1000, with"),
+        ('{kind = "ratio"}', "ratio is missing, it must be a number >= 0"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_the_library_refuses_names_its_rule(
+    tmp_path: Path, budget: str, fault: str
+) -> None:
+    text = f'[[policy]]\nname = "a"\ntries = [3]\nbudget = {budget}'
+    (got,) = faults_in(tmp_path, text)
+    assert f"budget.{fault}" in got
+    assert 'policy "a"' in got
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('budget = {kind = "grcp"}', "[fixed]: budget.kind must be one of ratio, finagle, linkerd"),
+        ('budget = "grpc"', '[fixed]: budget must be a table, {kind = "grpc"}, got'),
+        ('budget = {kind = "grpc", tokens = 5}', "[fixed]: budget: grpc has no 'tokens'"),
+        ('budget = {kind = "finagle", ttl = "1.005 s"}', "budget.ttl must be a whole number of"),
+        ('breaker = {kind = "consecutive", timeout = "10"}', "breaker.timeout must be"),
+        ("clients = 0", "[fixed]: clients must be a whole number >= 1 and <= 10000, got 0"),
+        ('breaker = {kind = "resilience4j", sliding_window_size = 1000}\nclients = 10_000',
+         "clients * breaker.sliding_window_size must be <= 4000000"),
+    ],
+)  # fmt: skip
+def test_a_table_with_a_fault_is_refused_with_its_place(
+    tmp_path: Path, line: str, fault: str
+) -> None:
+    (got,) = faults_in(tmp_path, f"[fixed]\ntries = [3]\n{line}")
+    assert fault in got
+
+
+def test_the_default_of_a_time_needs_one_length_of_a_round(tmp_path: Path) -> None:
+    text = '[fixed]\nbudget = {kind = "finagle"}\n[grid]\nrounds_per_second = [50, 100]'
+    (got,) = faults_in(tmp_path, text)
+    assert "where [grid] sets rounds_per_second" in got
+    assert len(cells_in(tmp_path, text.replace("finagle", "grpc"))) == 2
+    given = text.replace('"finagle"', '"finagle", ttl = 500')
+    assert [cell.budget for cell in cells_in(tmp_path, given)] == [Finagle(500, 10, 0.2)] * 2
+
+
+def test_every_table_survives_its_column_and_names_its_cell() -> None:
+    kind = PARAMETERS["budget"].kind
+    tables: list[Any] = [{"kind": name, "ratio": 0.3} for name in ("ratio", "sre")]
+    tables += [{"kind": name} for name in BUDGETS if name not in ("ratio", "sre")]
+    tables += [{"kind": "envoy", "max_retries": 5}, {"kind": "sre", "window": 50, "k": 1.25}]
+    cells = [Cell(budget=table) for table in tables]
+    for cell in cells:
+        written = kind.to_column(cell.budget)
+        assert kind.from_column(written) == cell.budget
+        assert kind.from_column(str(kind.to_column((cell.budget, None)))) == (cell.budget, None)
+    assert len({cell.identity for cell in cells}) == len(cells)
+
+
+def test_a_budget_of_a_folder_is_a_text_that_gives_the_cell_again(tmp_path: Path) -> None:
+    text = """title = "t"
+replications = 2
+[fixed]
+rounds = 60
+tries = [2]
+[[policy]]
+name = "a"
+budget = {kind = "grpc"}
+[[policy]]
+name = "b"
+budget = 0.1
+breaker = {kind = "consecutive"}
+clients = 3
+"""
+    folder = tmp_path / "results"
+    run(text, folder)
+    cells = mc.load(folder).cells
+    assert cells["budget"].to_list() == ["grpc(max_tokens=10, token_ratio=0.1)", "0.1"]
+    assert cells["breaker"].to_list() == [
+        None,
+        "consecutive(consecutive_failures=5, timeout=6000 rounds, max_requests=1)",
+    ]
+    again = cells_of(cells)
+    assert [cell.identity for cell in again.values()] == cells["identity"].to_list()
+    shown = CliRunner().invoke(
+        app, ["export", str(folder), "--cell", cells["budget"][0].join(["budget=", ""]),
+              "--for", "grpc"],
+    )  # fmt: skip
+    assert json.loads(shown.stdout)["retryThrottling"] == {"maxTokens": 10, "tokenRatio": 0.1}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["columns"]["replications"]["rejected"]["unit"] == "calls"
+    assert pl.read_parquet(folder / "cells.parquet").schema["clients"] == pl.Int32()
+
+
+# Axes ---------------------------------------------------------------------------------------------
+
+
+def test_a_grid_varies_an_entry_of_a_budget(tmp_path: Path) -> None:
+    text = "[fixed]\ntries = [3]\n[grid]\nbudget.ratio = [0.1, 0.2]"
+    fixed = text.replace("[grid]", 'budget = {kind = "ratio", ratio = 1, window = "1 s"}\n[grid]')
+    got = [cell.budget for cell in cells_in(tmp_path, fixed)]
+    assert got == [Ratio(0.1, "run", 100), Ratio(0.2, "run", 100)]
+    plain = text.replace("[grid]", "budget = 0.5\n[grid]")
+    assert [cell.budget for cell in cells_in(tmp_path, plain)] == [0.1, 0.2]
+    alone = text.replace("budget.ratio", 'budget.kind = "sre"\nbudget.ratio')
+    assert [cell.budget for cell in cells_in(tmp_path, alone)] == [
+        Sre(ratio=ratio, window=12_000, k=None) for ratio in (0.1, 0.2)
+    ]
+    both = '[fixed]\ntries = [3]\nbudget = {kind = "finagle"}\n[grid]\nbudget.ttl = ["5 s", "10 s"]'
+    both += "\nbudget.min_retries_per_sec = [0, 10]"
+    assert len({cell.budget for cell in cells_in(tmp_path, both)}) == 4
+
+
+def test_an_axis_of_a_table_needs_values(tmp_path: Path) -> None:
+    text = '[fixed]\ntries = [3]\nbudget = {kind = "grpc"}\n[grid]\nbudget.max_tokens = 5'
+    assert faults_in(tmp_path, text) == [
+        "[grid]: budget: one or more entries must be lists of values"
+    ]
+
+
+# Presets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_policy_like_a_library_has_its_defaults(tmp_path: Path, name: str) -> None:
+    text = f'[fixed]\nround = "5 ms"\n[[policy]]\nname = "a"\nlike = "{name}"'
+    (cell,) = cells_in(tmp_path, text)
+    other = text.replace("5 ms", "1 ms")
+    (finer,) = cells_in(tmp_path, other)
+    if "backoff_base" in PRESETS[name].parameters:
+        assert isinstance(finer.backoff_base, float)
+        assert isinstance(cell.backoff_base, float)
+        assert finer.backoff_base == 5 * cell.backoff_base
+    assert list(cell.tries) == PRESETS[name].parameters["tries"]
+    assert (cell.budget is None) == ("budget" not in PRESETS[name].parameters)
+
+
+def test_a_preset_is_overridden_key_by_key(tmp_path: Path) -> None:
+    text = '[[policy]]\nname = "a"\nlike = "grpc"\ntries = [2, 2]\nbudget.max_tokens = 100'
+    (cell,) = cells_in(tmp_path, text)
+    assert cell.tries == (2, 2)
+    assert cell.budget == Grpc(100, 0.1)
+    assert cell.jitter == "plus_minus"
+
+
+def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
+    (got,) = faults_in(tmp_path, '[[policy]]\nname = "a"\nlike = "hystrix"')
+    assert got.startswith('policy "a": like must be one of aws, ')
+
+
+def test_the_presets_are_listed_in_every_format() -> None:
+    for form in ("table", "json", "csv", "markdown"):
+        shown = CliRunner().invoke(app, ["presets", "--format", form])
+        assert shown.exit_code == 0
+        assert all(name in shown.stdout for name in PRESETS)
+        assert all(preset.source.split(":")[0] in " ".join(shown.stdout.split())
+                   for preset in PRESETS.values())  # fmt: skip
+
+
+def test_editors_know_budgets_and_presets() -> None:
+    import jsonschema
+
+    validate = jsonschema.Draft7Validator(json.loads(json.dumps(json_schema()))).is_valid
+    text = """title = "t"
+[fixed]
+breaker = {kind = "consecutive", timeout = "5 s"}
+[[policy]]
+name = "a"
+like = "grpc"
+[[policy]]
+name = "b"
+budget = {kind = "finagle", ttl = "5 s", percent_can_retry = 0.3}
+[[policy]]
+name = "c"
+tries = [2, 2]
+budget = [{kind = "aws"}, "none"]
+"""
+    assert validate(tomllib.loads(text))
+    for wrong in (text.replace("ttl", "tll"), text.replace('"aws"', '"amazon"')):
+        assert not validate(tomllib.loads(wrong))
+    shipped = (ROOT / "experiments" / "policies.toml").read_text()
+    assert validate(tomllib.loads(shipped))
+
+
+# Export -------------------------------------------------------------------------------------------
+
+
+def like(name: str, **changes: Any) -> Cell:
+    parameters: dict[str, Any] = {**PRESETS[name].parameters, **changes}
+    return Cell(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [("envoy", "envoy"), ("envoy", "envoy-budget"), ("grpc", "grpc"), ("aws", "aws"),
+     ("resilience4j", "resilience4j"), ("polly", "polly"), ("finagle", "finagle")],
+)  # fmt: skip
+def test_a_library_can_say_what_it_does_by_default(library: str, name: str) -> None:
+    (made,) = (snippet for _, snippet in snippets_of(like(name), library))
+    assert made.cannot == ()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_a_library_cannot_say_is_said(library: str) -> None:
+    cell = Cell(tries=(9,), budget=0.3, first_wait=0, breaker={"kind": "consecutive"})  # type: ignore[arg-type]
+    (made,) = (snippet for _, snippet in snippets_of(cell, library))
+    told = "\n".join(made.cannot)
+    assert "budget 0.3" in told
+    assert "breaker consecutive(" in told
+    assert "first_wait" in told
+
+
+def test_an_exported_policy_has_its_numbers() -> None:
+    cell = like("envoy-budget", tries=(4,), deadline="2 s")
+    (made,) = (snippet for _, snippet in snippets_of(cell, "envoy"))
+    assert "num_retries: 3" in made.text
+    assert "base_interval: 0.025s, max_interval: 0.25s" in made.text
+    assert "budget_percent: {value: 20}" in made.text
+    assert "timeout: 2s" in made.text
+    cell = like("resilience4j", breaker={"kind": "resilience4j"})
+    (made,) = (snippet for _, snippet in snippets_of(cell, "resilience4j"))
+    assert "waitDuration: 500ms" in made.text
+    assert "waitDurationInOpenState: 60000ms" in made.text
+    assert made.cannot == ()
+    cell = like("finagle", budget=Finagle(2000, 5, 0.1))
+    (made,) = (snippet for _, snippet in snippets_of(cell, "finagle"))
+    assert "RetryBudget(ttl = 20.seconds, minRetriesPerSec = 5, percentCanRetry = 0.1)" in made.text
+    (made,) = (snippet for _, snippet in snippets_of(like("linkerd"), "linkerd"))
+    assert "ttl: 10s" in made.text
+    assert Envoy(20.0, 3, None).table == {"kind": "envoy"}
+
+
+def test_each_layer_that_retries_is_exported() -> None:
+    cell = Cell(tries=(3, 1, 2), budget=0.2)
+    made = dict(snippets_of(cell, "grpc"))
+    assert list(made) == ["layer 1", "layer 3"]
+    assert any("one budget for all layers" in part for part in made["layer 1"].cannot)
