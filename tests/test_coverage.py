@@ -23,6 +23,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+import mc
 from mc import experiment, simulate
 from mc.experiment import cell_table
 from mc.model import COUNTERS
@@ -244,6 +245,16 @@ def test_every_interval_without_a_note_covers_what_it_promises() -> None:
     found = offered(coverage())
     got = found.filter(pl.col("at_most") < LEAST).select("kind", "cell", "metric", "n", "coverage")
     assert got.rows() == []
+
+
+@pytest.mark.slow
+def test_every_fifth_seed_has_a_figure_as_far_out_as_the_published_run(tmp_path: Path) -> None:
+    """By 1,000 seeds of the lesson's generator 20 %, known to 3; a bound of 5 is four errors."""
+    summary = mc.run(LESSON, tmp_path / "out").summary
+    published = summary.filter(pl.col("published").is_not_null())
+    assert published.height == 98
+    assert published.filter(pl.col("published_tail") < 0.05).height == 8
+    assert published["published_joint"].min() == pytest.approx(0.205, abs=0.05)
 
 
 if __name__ == "__main__":
