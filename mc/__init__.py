@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mc.decisions import best, compare, frontier
     from mc.model import Cell
     from mc.reports import report
-    from mc.runner import Plan, Verification, merge, plan, run, simulate, trace, verify
+    from mc.runner import Plan, Verification, merge, plan, run, sensitivity, simulate, trace, verify
     from mc.store import Results, Status, load, status
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "plan",
     "report",
     "run",
+    "sensitivity",
     "simulate",
     "status",
     "trace",
@@ -62,6 +63,7 @@ _HOMES = {
     "plan": "mc.runner",
     "report": "mc.reports",
     "run": "mc.runner",
+    "sensitivity": "mc.runner",
     "simulate": "mc.runner",
     "status": "mc.store",
     "trace": "mc.runner",

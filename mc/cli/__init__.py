@@ -32,6 +32,7 @@ from mc.cli import (
     presets,
     report,
     run,
+    sensitivity,
     show,
     status,
     trace,
@@ -51,7 +52,8 @@ app = typer.Typer(
 
 COMMANDS = (
     *(new.new, check.check, plan.plan, run.run, run.merge, show.show, report.report),
-    *(compare.compare, best.best, frontier.frontier, trace.trace, status.status, verify.verify),
+    *(compare.compare, best.best, frontier.frontier, sensitivity.sensitivity, trace.trace),
+    *(status.status, verify.verify),
     *(presets.presets, export.export, new.schema, doctor.doctor),
 )
 """In the order in which the help lists them."""

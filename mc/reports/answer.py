@@ -131,5 +131,6 @@ def published_figures(view: View) -> dict[str, Any]:
         "is_single": figures["n"].max() == 1,
         "n_same": figures.filter(percentile == 50.0).height,
         "n_inside": figures.filter(percentile.is_between(5, 95)).height,
+        "joint": figures["published_joint"].min(),
         "furthest": furthest.row(0, named=True) if figures.height else None,
     }

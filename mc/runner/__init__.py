@@ -12,11 +12,13 @@ running      all of it: `run`, `merge`
 dask         the workers of a cluster in place of threads
 costs, planning
              what a run will cost
+halving      the same experiment with rounds half as long
 verification whether a folder is what it says
 tracing      replications round by round
 """
 
 from mc.runner.dask import ClusterError
+from mc.runner.halving import sensitivity
 from mc.runner.planning import Plan, plan
 from mc.runner.running import merge, run
 from mc.runner.simulation import Block, Draws, plan_blocks, simulate, simulate_block
@@ -36,6 +38,7 @@ __all__ = [
     "plan_blocks",
     "rounds_of",
     "run",
+    "sensitivity",
     "simulate",
     "simulate_block",
     "trace",

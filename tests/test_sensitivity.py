@@ -1,0 +1,81 @@
+"""Rounds half as long: the same system, and other results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner
+
+import mc
+from mc.cli import app
+from mc.model import Cell
+from mc.model.budgets import Ratio
+from mc.runner.halving import SHOWN, with_half_rounds
+
+DEGRADATION: Final = """
+title = "rounds of 20 ms"
+replications = 2000
+[fixed]
+rounds = 2000
+rounds_per_second = 50
+capacity = 12
+fault_start = 250
+fault_rounds = 500
+fault_capacity = 2
+"""
+"""The lesson's degradation: 100 of 600 calls a second are served for 10 s."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rounds.toml"
+    path.write_text(DEGRADATION, "utf-8")
+    return path
+
+
+def test_every_time_and_capacity_is_converted() -> None:
+    cell = Cell(
+        capacity=7, fault_rounds=10, tries=(3, 3), backoff_cap=(8, 9.5), deadline=40,
+        budget=Ratio(0.3, "run", 500), first_wait=1,
+    )  # fmt: skip
+    expected = Cell(
+        rounds=8000, rounds_per_second=200, capacity=3.5, fault_start=1000, fault_rounds=20,
+        tries=(3, 3), backoff_base=4, backoff_cap=(16, 19), deadline=80,
+        budget=Ratio(0.3, "run", 1000), first_wait=2, threshold=40,
+    )  # fmt: skip
+    got = with_half_rounds(cell)
+    assert got == expected
+
+
+def test_more_is_dropped_with_shorter_rounds(file: Path) -> None:
+    """254 drops with rounds of 20 ms, and 351 with rounds of 10 ms: by the closed form 350.69.
+
+    The intervals of the test are six standard errors wide.
+    """
+    found = mc.sensitivity(file, replications=1000)
+    assert set(found["metric"]) == set(SHOWN)
+    line = found.filter(metric="dropped").row(0, named=True)
+    assert line["mean"] == pytest.approx(254, abs=4)
+    assert line["half_rounds"] == pytest.approx(350.69, abs=4)
+    assert line["low"] < 350.69 - 254 < line["high"]
+    assert line["change"] == pytest.approx(0.38, abs=0.03)
+    same = found.filter(metric="calls").row(0, named=True)
+    assert same["low"] < 0 < same["high"], "without retries as many calls"
+
+
+def test_the_command_prints_both_results_and_writes_nothing(file: Path) -> None:
+    before = list(file.parent.iterdir())
+    runner = CliRunner()
+    shown = runner.invoke(app, ["sensitivity", str(file), "--replications", "300"])
+    assert shown.exit_code == 0, shown.output
+    (line,) = [line.split() for line in shown.stdout.splitlines() if "dropped" in line]
+    assert len(line) == 6
+    told = runner.invoke(
+        app, ["sensitivity", str(file), "--replications", "300", "--format", "json"]
+    )
+    data = json.loads(told.stdout)
+    assert line[1] == f"{next(d for d in data if d['metric'] == 'dropped')['mean']:.5g}"
+    assert list(file.parent.iterdir()) == before
