@@ -99,10 +99,11 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
     schema = schema_of(CELL_COLUMNS)
     for name, parameter in PARAMETERS.items():
         values = [parameter.kind.to_column(getattr(cell, name)) for cell in cells]
-        if any(isinstance(value, str) for value in values):
+        types = set(map(type, values))
+        if str in types:
             schema[name] = pl.String()
             values = [value if value is None else str(value) for value in values]
-        elif any(isinstance(value, float) for value in values):
+        elif float in types:
             schema[name] = pl.Float64()
         columns[name] = values
     columns |= {

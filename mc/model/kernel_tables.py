@@ -37,6 +37,7 @@ def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
     return (*shared, cell.failure_rate, cell.fault_rounds > 0)
 
 
+@functools.lru_cache(maxsize=2**17)  # asked for when a run is planned, and again for each task
 def wheel_key(cell: Cell) -> tuple[Any, ...]:
     """What two cells of a block must have in common to share a wheel, see `kernel.masks`."""
     n_layers = len(cell.layers)

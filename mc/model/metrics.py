@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from mc.model import units
@@ -358,12 +359,16 @@ def calls_per_request(means: Mapping[str, float | None]) -> list[float]:
 
 def metrics_of(cells: Iterable[Cell]) -> dict[str, Metric]:
     """Those of `METRICS` that exist in one of the cells or more, in the same order."""
-    listed = list(cells)
-    return {
-        name: metric
+    return {name: METRICS[name] for name in _existing(tuple(cells))}
+
+
+@lru_cache(maxsize=4)
+def _existing(cells: tuple[Cell, ...]) -> list[str]:
+    return [
+        name
         for name, metric in METRICS.items()
-        if metric.exists is None or any(map(metric.exists, listed))
-    }
+        if metric.exists is None or any(map(metric.exists, cells))
+    ]
 
 
 def counters_of(cells: Iterable[Cell]) -> tuple[str, ...]:
