@@ -108,8 +108,8 @@ def test_the_frontier_of_the_page_is_that_of_the_command(grid: Path) -> None:
     page = Page((grid / "report.html").read_text("utf-8"))
     assert (
         f"Of 60 cells ({frontier.n_equal} are equal to another one in every replication and "
-        f"counted with it), {n['yes']} are surely on the frontier of window rate and requests dropped: "
-        f"no other is as good in both and better in one. {n['no']} surely are not, and "
+        f"counted with it), {n['yes']} are surely on the frontier of window rate and requests "
+        f"dropped: no other is as good in both and better in one. {n['no']} surely are not, and "
         f"{n['undecided']} are undecided after 200 replications."
     ) in page.read
 
