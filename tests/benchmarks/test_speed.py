@@ -2,9 +2,9 @@
 
 ``pytest -s tests/benchmarks`` runs it. Every figure is the fastest of several rounds, and what is
 claimed of it is a ratio to another figure of the same run: machines differ, and share their cores.
-The table at the end is the README's; `test_before` compares with another version. Where Node and the lesson's program are at hand, LESSON_TIMER
-may name a command that times the program and ends its output with ``<number> us/seed`` for the
-fifteen cells together.
+The table at the end is the README's; `test_before` compares with another version. Where Node and
+the lesson's program are at hand, LESSON_TIMER may name a command that times the program and ends
+its output with ``<number> us/seed`` for the fifteen cells together.
 """
 
 from __future__ import annotations
