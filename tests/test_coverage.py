@@ -8,7 +8,7 @@ and no note beside it.
 
     python tests/test_coverage.py
 
-prints the table of experiments/README.md, and takes about five minutes of one core.
+prints the table of experiments/README.md, and takes some ten minutes of one core.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SURE: Final = 1 - 1e-4
 
 OF_SUMMARY: Final = {
     "mean": ("mean", "ci"),
-    "adjusted mean": ("mean", "adjusted"),
+    "adjusted mean": ("adjusted_mean", "adjusted"),
     "quantile, 5 %": ("p05", "p05"),
     "median": ("median", "median"),
     "quantile, 95 %": ("p95", "p95"),
