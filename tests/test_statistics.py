@@ -14,6 +14,7 @@ from scipy import stats
 
 import mc
 from mc.model import COUNTERS, MAX_LAYERS, METRICS, RATIOS, Cell, Metric, counters_of, metrics_of
+from mc.model.breakers import Consecutive
 from mc.statistics import (
     compare,
     format_estimate,
@@ -70,7 +71,7 @@ def test_only_a_metric_declared_so_is_ever_undefined() -> None:
         Cell(rounds=20, arrivals_per_second=0, fault_start=2, fault_rounds=5),
         Cell(rounds=20, arrivals_per_second=500, fault_start=2, fault_rounds=5, tries=(9,)),
         Cell(rounds=20),
-        Cell(rounds=20, tries=(1,) * MAX_LAYERS, deadline=5, budget=0.1),
+        Cell(rounds=20, tries=(1,) * MAX_LAYERS, deadline=5, budget=0.1, breaker=Consecutive()),
     ]
     rows = with_ratios(mc.simulate(cells, replications=20, seed=1), cell_frame(*cells))
     got = {name for name in METRICS if rows[name].null_count()}

@@ -125,7 +125,7 @@ def plan(
         say(f"{file}: {remark}")
     folder = results_folder(experiment, out)
     manifest = store.look(folder, any_version=force)
-    state = state_of(experiment, None if force else manifest, folder)
+    state = state_of(experiment, manifest, folder, afresh=force)
     experiment, storage, shards = state.experiment, state.storage, state.stock.shards
     missing, estimate, folder_bytes, pace = {}, costs.Estimate(), 0, 1.0
     if not state.finished:
