@@ -94,7 +94,8 @@ def cost(version: Path, *arguments: str) -> Cost:
 def once(version: Path, case: Case, folder: Path, scale: float) -> Cost:
     """Cost of a case, once."""
     file, out = folder / "experiment.toml", folder / f"{version.name}-{CASES.index(case)}"
-    file.write_text(case.text or (version / "experiments/lesson.toml").read_text("utf-8"), "utf-8")
+    lesson = folder / "before" / "experiments" / "lesson.toml"  # the same file for both
+    file.write_text(case.text or lesson.read_text("utf-8"), "utf-8")
     n = str(max(1, round(scale * case.replications)))
     run = ("run", str(file), "--replications", n, "--out", str(out))
     if case.command == "run":
