@@ -383,7 +383,7 @@ def test_the_commands_are_these() -> None:
     expected = {
         "retrystorm",
         *("new", "check", "plan", "run", "merge", "show", "report", "compare", "best", "frontier"),
-        *("trace", "status", "verify", "presets", "export", "schema", "doctor"),
+        *("trace", "status", "verify", "presets", "export", "schema", "doctor", "sensitivity"),
     }
     assert got == expected
 

@@ -28,7 +28,7 @@ title = "Small"
 replications = 300
 [fixed]
 rounds = 400
-fault_start = 50
+fault_start = 4
 fault_rounds = 40
 tries = [3, 3]
 [grid]

@@ -36,6 +36,7 @@ SMALL: Final = """
 title = "Small"
 replications = 2000
 [fixed]
+fault_start = 10
 fault_rounds = 100
 tries = [3, 3]
 [grid]

@@ -32,7 +32,7 @@ replications = 200
 rounds = 400
 arrivals_per_second = 120
 capacity = 2
-fault_start = 50
+fault_start = 6
 fault_rounds = 60
 [[scenario]]
 name = "outage"

@@ -53,7 +53,7 @@ WRONG_VALUES: Final[list[tuple[dict[str, Any], str]]] = [
     ({"seeds": [1]}, 'seeds go with generator = "lesson"'),
     ({"seeds": [1], "replications": 1, "generator": "lesson"}, "without replications"),
     ({"generator": "minstd"}, 'generator must be "philox" or "lesson", got \'minstd\''),
-    ({"jobs": 0}, "jobs must be >= 1, got 0"),
+    ({"jobs": 0}, "jobs must be >= 1 and <= 1024, got 0"),
     (
         {"cells": [CELL, mc.Cell(fault_rounds=1, failure_rate=0.5)], "generator": "lesson"},
         "cell 1: failure_rate must be 0 in a cell with a fault window",
@@ -111,7 +111,7 @@ def test_without_cells_there_are_no_rows() -> None:
     ("arguments", "error", "message"),
     [
         ({"jobs": 1.5}, TypeError, r"jobs must be a whole number, got 1\.5"),
-        ({"jobs": 0}, ValueError, "jobs must be >= 1, got 0"),
+        ({"jobs": 0}, ValueError, "jobs must be >= 1 and <= 1024, got 0"),
         ({"replications": 0.5}, ValueError, r"replications must be a whole number .*, got 0\.5"),
         ({"replications": True}, ValueError, "replications must be a whole number .*, got True"),
         ({"replications": [1]}, ValueError, r"replications must be a whole number .*, got \[1\]"),

@@ -70,7 +70,7 @@ def test_show_has_seconds_and_says_so(folder: Path) -> None:
     assert ["s", "s", "/s", "s"] in units
     table = next(i for i, line in enumerate(lines) if line.startswith("default: "))
     (first,) = (line for line in lines[table:][:8] if line.split()[0] == "mean" and "." in line)
-    got = float(first.split()[2])
+    got = float(first.split()[3])
     assert got == pytest.approx(mean(folder, 0, "wait_max") / PER_SECOND, rel=1e-2)
 
 
