@@ -995,8 +995,8 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ),
         (
             "[fixed]\nfault_rounds = 300\ntries = 27\nbackoff_cap = 32\nbudget = 0.3",
-            "a budget that never forgets saves up in the calm: of the retries that the fault can "
-            "use 62 % in default",
+            "a budget that never forgets saves up in the calm before the fault: of the retries "
+            "that it allows until the fault ends 62 % in default",
         ),
         ("[fixed]\nfault_rounds = 300\nfault_start = 33\ntries = 3\nbudget = 0.3", None),
         (

@@ -68,6 +68,8 @@ def test_a_time_of_whole_rounds_is_a_whole_number() -> None:
 
 def test_the_nearest_times_are_named_in_the_users_unit() -> None:
     assert units.neighbours(2.5, 100.0) == "20 ms (2 rounds) or 30 ms (3 rounds)"
+    expected = "39.999 s (13333 rounds) or 40.002 s (13334 rounds)"
+    assert units.neighbours(13333.3, 1000 / 3) == expected, "40 s is what was refused"
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,8 @@ def _check_layer_names(names: list[str] | None, cells: Cells) -> Checked[None]:
     if names not in (None, FAULTY) and lengths and len(names or ()) not in lengths:
         n = " or ".join(map(str, lengths))
         yield f"layer_names must have a name for each layer of tries ({n}), got {show(names)}"
+    elif names not in (None, FAULTY) and len(set(names or ())) < len(names or ()):
+        yield f"layer_names must differ from one another, got {show(names)}"
 
 
 def _check_metrics(

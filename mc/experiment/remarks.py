@@ -81,8 +81,8 @@ def saving_remark(shares: Mapping[str, float]) -> str:
     first, *others = (f"{100 * share:.0f} % in {scenario}" for scenario, share in shares.items())
     shares_text = ", ".join([first, *others])
     return (
-        "a budget that never forgets saves up in the calm: of the retries that the fault can use "
-        f"{shares_text}. So another fault_start gives another answer, and libraries forget in "
-        'seconds: give it a window, budget = {kind = "ratio", ratio = 0.3, window = "10 s"}, or '
-        "begin the fault before a ninth of its length has passed"
+        "a budget that never forgets saves up in the calm before the fault: of the retries that "
+        f"it allows until the fault ends {shares_text}. So the answer depends on fault_start. The "
+        'budgets of libraries forget in seconds: budget = {kind = "ratio", ratio = ..., window = '
+        '"10 s"}'
     )

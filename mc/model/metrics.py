@@ -102,7 +102,7 @@ class Metric:
         return DIMENSIONS.get(self.unit)
 
     def number_of(self, text: str, per_second: float | None) -> float:
-        """Read a text with a unit, such as ``2 s`` or ``300/s``, as a number in the metric's own.
+        """Read a text with a unit (``2 s``, ``300/s``, ``3 %``) as a number in the metric's own.
 
         Parameters
         ----------
@@ -127,6 +127,8 @@ class Metric:
             advice = units.advice(text, dimension)
             cure = f"; {advice}" if advice else ""
             raise ValueError(f"{self.name} must be a number{of}, got {text!r}{cure}")
+        if dimension == "share":
+            return quantity.value
         if per_second is None:
             raise ValueError(
                 f"{self.name} must be a number ({self.unit}) where cells differ in the length of "
@@ -270,7 +272,7 @@ _RATIOS: Final = (
     ),
     Metric(
         "failed_share",
-        "",
+        "share",
         "requests given up, over all requests; those undecided at the end are not among them",
         counter="dropped",
         per="requests",

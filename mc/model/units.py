@@ -155,9 +155,12 @@ def whole_if_nearly(number: float) -> float:
 
 def neighbours(rounds: float, rounds_per_second: float) -> str:
     """Name the two whole numbers of rounds next to a time, in the user's unit."""
+    near = (math.floor(rounds), math.floor(rounds) + 1)
+    times = [format_time(n / rounds_per_second) for n in near]
+    if times[0] == times[1]:  # they differ in a digit that a reader is spared elsewhere
+        times = [f"{n / rounds_per_second:.8g} s" for n in near]
     low, high = (
-        f"{format_time(n / rounds_per_second)} ({n} round{'' if n == 1 else 's'})"
-        for n in (math.floor(rounds), math.floor(rounds) + 1)
+        f"{time} ({n} round{'' if n == 1 else 's'})" for time, n in zip(times, near, strict=True)
     )
     return f"{low} or {high}"
 
