@@ -192,7 +192,7 @@ def random_group(rng: np.random.Generator, *, same_traffic: bool) -> list[Parame
     return group
 
 
-@pytest.mark.parametrize("n_groups", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_groups", [12, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("same_traffic", [True, False])
 def test_the_kernel_equals_the_oracle_on_random_cells_under_philox(
     same_traffic: bool, n_groups: int
@@ -211,7 +211,7 @@ def test_the_kernel_equals_the_oracle_on_random_cells_under_philox(
     assert mismatches == []
 
 
-@pytest.mark.parametrize("n_groups", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_groups", [6, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("same_traffic", [True, False])
 def test_the_kernel_equals_the_oracle_on_random_cells_under_the_lesson(
     same_traffic: bool, n_groups: int

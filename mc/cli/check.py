@@ -147,7 +147,9 @@ def _parameters(experiment: Experiment) -> list[str]:
         )
 
         def text_of(value: Any, per_second: float, of: Parameter = parameter) -> str:
-            return units.text_of(of.dimension, value, per_second, of.unit)
+            text = units.text_of(of.dimension, value, per_second, of.unit)
+            is_length = of is PARAMETERS["rounds_per_second"]  # which a file may give as `round`
+            return f"{text}, rounds of {units.format_time(1 / per_second)}" if is_length else text
 
         texts = list(dict.fromkeys(text_of(*value) for value in values))
         if len(texts) == 1:
