@@ -78,6 +78,7 @@ def _facts(experiment: Experiment) -> Facts:
     seeds = experiment.seeds
     drawn = f"seed {experiment.seed}" if seeds is None else f"seeds {first_three(seeds)}"
     claims = [_claim_text(claim, experiment.source) for claim in experiment.claims]
+    parameters = _parameters(experiment)
     return Facts(
         title=experiment.title,
         data={
@@ -95,7 +96,7 @@ def _facts(experiment: Experiment) -> Facts:
             "n_rows": n_rows,
             "generator": experiment.generator,
             "seed": experiment.seed,
-            "parameters": _parameters(experiment),
+            "parameters": parameters,
             "longest_lives": _lives(experiment),
             "n_claims": len(claims),
             "claims": claims,
@@ -118,7 +119,7 @@ def _facts(experiment: Experiment) -> Facts:
             "draws": f"generator {experiment.generator}, {drawn}",
             "published": f"{len(experiment.published):,} figures" if experiment.published else "",
             "claims": "\n".join(claims),
-            "parameters": "\n".join(_parameters(experiment)),
+            "parameters": "\n".join(parameters),
             "waits": "\n".join(_wait_lines(experiment)),
         },
         wrap=True,

@@ -206,7 +206,8 @@ def recovered(experiment: Experiment, folder: Path, known: Iterable[Shard]) -> E
         raise _of_another(folder)
     for shard in shards:
         named = dict(zip(shard.cells, shard.identities, strict=True))
-        if shard.draws != storage.draws_name or named != {**named, **_common(identities, named)}:
+        contradicts = any(identities.get(n, identity) != identity for n, identity in named.items())
+        if shard.draws != storage.draws_name or contradicts:
             raise _of_another(shard.path)
         identities |= named
     points = sorted(experiment.points, key=lambda point: point.cell)
@@ -223,10 +224,6 @@ def recovered(experiment: Experiment, folder: Path, known: Iterable[Shard]) -> E
         experiment,
         [numbers[p.cell] if p.cell in numbers else next(free) for p in points],
     )
-
-
-def _common(one: Mapping[int, str], other: Mapping[int, str]) -> dict[int, str]:
-    return {key: value for key, value in one.items() if key in other}
 
 
 def _of_another(path: Path) -> FolderError:
