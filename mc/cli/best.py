@@ -12,7 +12,6 @@ from mc.cli import options
 from mc.cli.questions import (
     Per,
     Where,
-    manifest_of,
     metric_for_reader,
     names_in,
     print_answers,
@@ -61,15 +60,16 @@ def best(
     All that is said of the cells of a question holds together with 95 % confidence.
     """
     with errors_as_messages():
-        from mc import decisions
+        from mc import decisions, store
 
         over = tuple(dict.fromkeys(across or ()))
         names = tuple(name for name in names_in(per) if name not in over)
+        results = store.load(folder)
         cells = decisions.best(
-            *(folder, metric, cast("Goal", goal), subject_to or (), names, where or (), over),
+            *(results, metric, cast("Goal", goal), subject_to or (), names, where or (), over),
             say=write_message,
         )
-        source = manifest_of(folder)["experiment"]
+        source = results.manifest["experiment"]
         name = metric_for_reader(metric, source)[0]
         title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"
         if subject_to:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Where, manifest_of, metric_for_reader, print_answers
+from mc.cli.questions import Where, metric_for_reader, print_answers
 from mc.cli.stderr import errors_as_messages
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ def compare(
     of the grid, as far as LEFT and RIGHT do not say otherwise.
     """
     with errors_as_messages():
-        from mc import decisions
+        from mc import decisions, store
         from mc.model import HEADLINE
 
         metrics = () if metric == ["all"] else metric or HEADLINE
-        differences = decisions.compare(folder, left, right, metrics, where or ())
-        print_answers(differences, form, partial(_blocks, manifest=manifest_of(folder)))
+        results = store.load(folder)
+        differences = decisions.compare(results, left, right, metrics, where or ())
+        print_answers(differences, form, partial(_blocks, manifest=results.manifest))
 
 
 def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -12,7 +12,6 @@ from mc.cli import options
 from mc.cli.questions import (
     Per,
     Where,
-    manifest_of,
     metric_for_reader,
     names_in,
     print_answers,
@@ -38,13 +37,14 @@ def frontier(
     All answers about the cells of a question hold together with 95 % confidence.
     """
     with errors_as_messages():
-        from mc import decisions
+        from mc import decisions, store
 
         names = names_in(per)
+        results = store.load(folder)
         cells = decisions.frontier(
-            folder, one, other, per=names, where=where or (), say=write_message
+            results, one, other, per=names, where=where or (), say=write_message
         )
-        source = manifest_of(folder)["experiment"]
+        source = results.manifest["experiment"]
         print_answers(cells, form, partial(_blocks, metrics=(one, other), per=names, source=source))
 
 

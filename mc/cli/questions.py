@@ -38,13 +38,6 @@ def names_in(per: Per) -> tuple[str, ...]:
     return () if per == ["all"] else tuple(dict.fromkeys(per))
 
 
-def manifest_of(folder: str) -> dict[str, Any]:
-    """Return the manifest of a results folder."""
-    from mc import store
-
-    return store.load(folder).manifest
-
-
 def metric_for_reader(name: str, source: Mapping[str, Any]) -> tuple[str, float]:
     """Return what a reader calls a metric, and by what its numbers are multiplied for that.
 

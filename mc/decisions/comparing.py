@@ -22,7 +22,7 @@ from mc.store import FolderError, Results
 
 
 def compare(
-    folder: str | Path,
+    folder: str | Path | Results,
     left: str,
     right: str,
     metrics: Sequence[str] = (),
@@ -32,7 +32,7 @@ def compare(
 
     Parameters
     ----------
-    folder : path
+    folder : path or Results
         A results folder.
     left, right : str
         Which cells: the number of a cell, the name of a policy, or conditions ``name=value`` on

@@ -33,7 +33,7 @@ from mc.store import Results
 
 
 def best(
-    folder: str | Path,
+    folder: str | Path | Results,
     metric: str,
     goal: Goal = "min",
     subject_to: Sequence[str] = (),
@@ -47,7 +47,7 @@ def best(
 
     Parameters
     ----------
-    folder : path
+    folder : path or Results
         A results folder that keeps rows.
     metric : str
         What is to be small or large on average.
@@ -203,7 +203,7 @@ def _all_answers(
 
 
 def frontier(
-    folder: str | Path,
+    folder: str | Path | Results,
     one: str,
     other: str,
     goals: tuple[Goal, Goal] = ("min", "min"),
@@ -216,7 +216,7 @@ def frontier(
 
     Parameters
     ----------
-    folder : path
+    folder : path or Results
         A results folder that keeps rows.
     one, other : str
         Two metrics.

@@ -66,7 +66,7 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     >>> mc.report("results/lesson").as_posix()
     'results/lesson/report.html'
     """
-    results = folder if isinstance(folder, store.Results) else store.load(folder)
+    results = store.load(folder)
 
     from mc.reports.page import page  # these take a second
     from mc.reports.pictures import FILE_NAME, pictures

@@ -428,13 +428,14 @@ def for_reader(
     return table.with_columns(pl.col(of_metric) * factor)
 
 
-def load(folder: str | Path) -> Results:
+def load(folder: str | Path | Results) -> Results:
     """Open a results folder.
 
     Parameters
     ----------
-    folder : path
-        For example ``results/lesson``, or a URL.
+    folder : path or Results
+        For example ``results/lesson``, or a URL. One that is open already is returned as it is:
+        its manifest and tables are not read again.
 
     Returns
     -------
@@ -459,6 +460,8 @@ def load(folder: str | Path) -> Results:
     >>> results.scan().filter(cell=8).select("dropped").max().collect().item()
     133
     """
+    if isinstance(folder, Results):
+        return folder
     results = Results(path_of(folder))
     _ = results.manifest
     return results
