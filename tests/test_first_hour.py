@@ -51,7 +51,7 @@ def test_a_new_file_runs_as_it_is() -> None:
     assert files() == {"my.toml", SCHEMA_FILE}
     code, out, err = invoke("run", "my.toml")
     assert code == 0
-    assert "How large a retry budget?: 24 cells x 1,000 replications" in out
+    assert "How large a retry budget?: 24 cells, 1,000 replications each" in out
     got = mc.load("results/my").claims["verdict"].to_list()
     expected = ["holds", "holds"]
     assert got == expected

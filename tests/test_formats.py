@@ -175,7 +175,7 @@ def test_a_table_in_markdown_has_a_row_for_each_line(results: Path, name: str) -
 def test_a_run_prints_in_the_same_formats(results: Path, tmp_path: Path) -> None:
     file = tmp_path / "small.toml"
     file.write_text(SMALL, "utf-8")
-    for form in FORMATS:
+    for form in sorted(set(FORMATS) - {"table"}):  # for readers a run prints one screen
         _, got, _ = invoke("run", str(file), "--out", str(results), "--format", form)
         expected = printed("show", str(results), "--format", form)
         assert got == expected

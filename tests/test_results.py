@@ -349,7 +349,8 @@ def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate
     undefined = results.summary.filter(pl.col("n") == 0)
     got = set(undefined["metric"])
     expected = {"second_peak", "drain", "window_rate", "times_usual", "denied"}
-    assert got == (expected if rate else expected | {"multiplier", "failed_share", "wait_mean"})
+    ratios = {"multiplier", "failed_share", "late_share", "wait_mean"}
+    assert got == (expected if rate else expected | ratios)
     assert set(undefined["note"]) == {"no replication"}
     numbers = undefined.select(pl.exclude("cell", "metric", "n", "note", "published"))
     assert numbers.null_count().row(0) == (undefined.height,) * numbers.width

@@ -198,6 +198,7 @@ def test_the_ratio_of_means_has_the_interval_of_the_delta_method() -> None:
     pairs = {
         "multiplier": ("calls", "requests"),
         "failed_share": ("dropped", "requests"),
+        "late_share": ("late", "requests"),
         "wait_mean": ("wait_total", "successful"),
     }
     for metric, counters in pairs.items():

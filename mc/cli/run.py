@@ -10,11 +10,14 @@ import typer
 from mc.cli import options
 from mc.cli.plan import plan
 from mc.cli.report import draw_report, warn_if_stale
+from mc.cli.screen import print_screen
 from mc.cli.show import print_results
 from mc.cli.signals import interruptible
 from mc.cli.stderr import fail, progress, write_message
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mc.store import Results
 
 
@@ -48,12 +51,12 @@ def run(
     form: options.Format = "table",
     no_report: options.NoReport = False,
 ) -> None:
-    """Run an experiment, or finish a run that was stopped, and print its results.
+    """Run an experiment, or finish a run that was stopped, and print its scorecard.
 
     Every cell of FILE is simulated for all replications; rows, summary, comparisons and claims
     are written to the results folder as Parquet. The same command continues a run that was
-    stopped, and does nothing but print if it is finished. At the end report.html is written, with
-    figures (see `report`).
+    stopped, and does nothing but print if it is finished. At the end the page report.html is
+    written. What is printed fits one screen; `show` prints every table.
 
     With keep = "histograms" in FILE the folder holds, in place of rows, how often each value
     occurs: far smaller, and all tables are the same.
@@ -96,7 +99,7 @@ def run(
         except runner.ClusterError as error:
             fail(str(error), 2)
         if part is None:
-            _print_and_draw(results, form, no_report)
+            _print_and_draw(results, file, form, no_report)
 
 
 def merge(
@@ -124,11 +127,14 @@ def merge(
             overrides=options.name_values(settings),
             say=write_message,
         )
-        _print_and_draw(results, form, no_report)
+        _print_and_draw(results, file, form, no_report)
 
 
-def _print_and_draw(results: Results, form: str, no_report: bool) -> None:
-    print_results(results, form)
+def _print_and_draw(results: Results, file: Path, form: str, no_report: bool) -> None:
+    if form == "table":
+        print_screen(results, file)
+    else:
+        print_results(results, form)
     if no_report:
         warn_if_stale(results)
     else:

@@ -102,21 +102,28 @@ def progress() -> Iterator[Callable[[int, int], None]]:
 
 
 def progress_lines(unit: str) -> Callable[[int, int], None]:
-    """Write every few seconds how many rows, or other units, are done."""
-    started = last = time.monotonic()
+    """Write every few seconds how many rows, or other units, are done.
+
+    The time left is by the speed since the first of them were done: until then the kernel may have
+    been compiled.
+    """
+    last = time.monotonic()
     n_at_first: int | None = None
+    began: tuple[float, int] | None = None
 
     def show(done: int, total: int) -> None:
-        nonlocal last, n_at_first
+        nonlocal last, n_at_first, began
         now = time.monotonic()
         if n_at_first is None:
             n_at_first = done
+        elif began is None and done > n_at_first:
+            began = now, done
         if now - last < PROGRESS_SECONDS:
             return
         last = now
-        left = ""  # the speed is not known before anything is done
-        if done > n_at_first:
-            seconds = (now - started) * (total - done) / (done - n_at_first)
+        left = ""
+        if began is not None and done > began[1]:
+            seconds = (now - began[0]) * (total - done) / (done - began[1])
             left = f", {duration(seconds)} left"
         write_message(f"{done:,} of {total:,} {unit}{left}")
 

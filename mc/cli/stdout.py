@@ -27,12 +27,15 @@ def print_lines(lines: Iterable[str]) -> None:
     print_text("".join(f"{line}\n" for line in lines))
 
 
-def print_rich(blocks: Iterable[RenderableType]) -> None:
-    """Print lines and tables of rich, a `str` as it is: all of them, or none if one fails."""
+def print_rich(blocks: Iterable[RenderableType], width: int | None = None) -> None:
+    """Print lines and tables of rich, a `str` as it is: all of them, or none if one fails.
+
+    As wide as the terminal, if no `width` is given.
+    """
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=width)
     with _stdout_errors():
         with console.capture() as captured:  # at the end of which rich writes, too
             for block in blocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from mc.model import units
@@ -63,6 +63,78 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
         f"{Decimal(number).quantize(unit, context=_WIDE):f}" for number in (mean, half_width)
     )
     return _unsigned_zero(text), error
+
+
+def short_estimate(mean: float, half_width: float | None) -> str:
+    """Print an estimate with its error in as few characters as a table of many columns has.
+
+    Three digits of the estimate, or as many as come before the first digit of the error. The error
+    is rounded up to the same place, so that it never promises too much.
+
+    Parameters
+    ----------
+    mean : float
+    half_width : float or None
+        Half the length of its interval; None or 0 for none.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> short_estimate(20.1144, 0.043), short_estimate(49.0, 3.2), short_estimate(1.0, None)
+    ('20.1±0.1', '49±4', '1')
+    """
+    place = max(_first_digit(mean) - 2, _LEAST_PLACE)
+    if not half_width:
+        return _at_place(mean, place, half_width)
+    place = max(place, _first_digit(half_width))
+    error = Decimal(half_width).quantize(Decimal(1).scaleb(place), ROUND_CEILING, _WIDE)
+    return f"{_at_place(mean, place, half_width)}±{error:f}"
+
+
+def known_digits(mean: float, half_width: float | None) -> str:
+    """Print an estimate in at most three digits, of which the last is known to ±1.
+
+    Parameters
+    ----------
+    mean : float
+    half_width : float or None
+        Half the length of its interval; None or 0 for none.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> known_digits(20.1144, 0.043), known_digits(2.514, 0.02), known_digits(0.0, None)
+    ('20.1', '2.5', '0')
+    """
+    place = max(_first_digit(mean) - 2, _LEAST_PLACE + 1)
+    if half_width:
+        place = max(place, math.ceil(math.log10(half_width)))
+    return _at_place(mean, place, half_width)
+
+
+_LEAST_PLACE: Final = -3
+"""Nobody chooses by less than a thousandth of a percent, a second or a multiple."""
+
+
+def _at_place(mean: float, place: int, half_width: float | None) -> str:
+    """Round to a power of ten; what is known exactly without zeros at its end."""
+    unit = Decimal(1).scaleb(place)
+    number = Decimal(mean).quantize(unit, ROUND_HALF_UP, _WIDE)
+    if mean and not number:
+        return f"<{unit:f}"
+    text = _unsigned_zero(f"{number:f}")
+    return text if half_width or "." not in text else text.rstrip("0").rstrip(".")
+
+
+def _first_digit(number: float) -> int:
+    """The power of ten of a number's first digit; 0 for 0."""
+    return math.floor(math.log10(abs(number))) if number else 0
 
 
 def unseen(n: int) -> float:

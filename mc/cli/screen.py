@@ -1,0 +1,362 @@
+"""The one screen with which a run ends: scorecards, how the claims fall, what to do next."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.text import Text
+
+from mc.cli.result_tables import claim_texts, is_single, reproduced, undecided
+from mc.cli.stdout import print_rich
+from mc.cli.trace import MAX_CELLS
+from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
+
+if TYPE_CHECKING:
+    from mc.decisions.scorecard import Score, Scorecard
+    from mc.store import Results
+
+MAX_LINES: Final = 40
+"""As many as a terminal shows, with what the report adds."""
+
+_AFTER: Final = 2
+"""Lines that follow: where the page is."""
+
+WIDTH: Final = 100
+"""Of a file or a pipe, in characters."""
+
+MAX_CLAIMS: Final = 10
+
+_CLAIM_LINES: Final = 7
+"""Lines that are kept for claims, if there are as many."""
+
+_HEAD_LINES: Final = 4
+"""Lines of a scorecard beside those of its cells."""
+
+_LEAST_NAME: Final = 16
+"""A name has at least as many characters of a line; ranges are left out before it gets fewer."""
+
+_GAP: Final = 2
+"""Spaces between columns."""
+
+
+def print_screen(results: Results, file: Path) -> None:
+    """Print the lines of `screen`, as wide as the terminal, or 100 characters without one."""
+    width = shutil.get_terminal_size((WIDTH, MAX_LINES)).columns
+    print_rich(screen(results, file, width), width)
+
+
+def screen(results: Results, file: Path, width: int) -> list[Text]:
+    """Make the lines that a finished run prints.
+
+    Parameters
+    ----------
+    results : Results
+    file : Path
+        Its experiment.
+    width : int
+        Characters in a line.
+
+    Returns
+    -------
+    list of Text
+        At most `MAX_LINES` less those of the report.
+    """
+    from mc.decisions.scorecard import MOST_LINES, scorecards
+
+    head = [Text(line, "bold") for line in textwrap.wrap(_title(results), width)]
+    tail = [*_warnings(results, width), Text(""), *_next_steps(results, file, width)]
+    claims = _claim_lines(results, width)
+    room = MAX_LINES - _AFTER - len(head) - len(tail)
+    for_cards = room - min(len(claims), _CLAIM_LINES)
+    n_scenarios = results.cells["scenario"].n_unique()
+    most_lines = max(3, min(MOST_LINES, (for_cards - 2) // n_scenarios - _HEAD_LINES))
+    cards = _fitted(scorecards(results, most_lines), for_cards, width)
+    return [*head, *cards, *_cut(claims, room - len(cards)), *tail]
+
+
+def _title(results: Results) -> str:
+    manifest = results.manifest
+    counts = results.cells["replications"]
+    fewest, most = (int(end()) for end in (counts.min, counts.max))  # type: ignore[arg-type]
+    n = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    each = " each" if manifest["n_cells"] > 1 else ""
+    runs = "1 replication" if most == 1 else f"{n} replications{each}"
+    cells = "1 cell" if manifest["n_cells"] == 1 else f"{manifest['n_cells']:,} cells"
+    return f"{manifest['title']}: {cells}, {runs}"
+
+
+# --- scorecards -----------------------------------------------------------------------------------
+
+
+def _fitted(cards: Sequence[Scorecard], room: int, width: int) -> list[Text]:
+    """The scorecards of the scenarios in which most happens; of the others a sentence each."""
+    with_name = len(cards) > 1
+    texts = {card.scenario: _sentence(card, with_name, width) for card in cards}
+    tables = {card.scenario: _Table(card, with_name) for card in cards if not card.alike}
+    layout = next(
+        (one for one in _LAYOUTS if all(table.fits(one, width) for table in tables.values())),
+        _LAYOUTS[-1],
+    )
+    legend = _legend(tables.values(), layout, width)
+    by_weight = sorted(cards, key=lambda card: card.weight, reverse=True)
+    n_lines = len(legend)
+    for n, card in enumerate(by_weight):
+        n_lines += len(texts[card.scenario])
+        if n_lines > room - 1 and n:
+            for other in by_weight[n:]:
+                texts[other.scenario] = []
+            texts[by_weight[-1].scenario] = [
+                Text(f"{len(by_weight) - n} more scenarios: show has all", "dim")
+            ]
+            break
+    else:
+        for n, card in enumerate(by_weight):
+            if card.scenario not in tables:
+                continue
+            lines = [Text(""), *tables[card.scenario].lines(layout, width)]
+            n_more = len(lines) - len(texts[card.scenario])
+            if n_lines + n_more > room and n:
+                break
+            texts[card.scenario] = lines
+            n_lines += n_more
+    return [line for text in texts.values() for line in text] + legend
+
+
+def _sentence(card: Scorecard, with_name: bool, width: int) -> list[Text]:
+    name = f"{card.scenario}: " if with_name else ""
+    return [Text(line) for line in textwrap.wrap(name + card.finding, width)]
+
+
+class _Layout(NamedTuple):
+    """Whether means have errors, or as many digits as are known; whether ranges follow."""
+
+    with_errors: bool
+    with_ranges: bool
+    legend: str
+
+
+_LAYOUTS: Final = (
+    _Layout(True, True, "Means ± their 95 % interval, then where 9 of 10 single runs lie"),
+    _Layout(
+        False, True, "Means, last digit known to ±1 (95 %), then where 9 of 10 single runs lie"
+    ),
+    _Layout(True, False, "Means ± their 95 % interval"),
+)
+"""The first that fits is taken."""
+
+
+class _Table:
+    """A scorecard as a table: the heads, then a line for each cell."""
+
+    def __init__(self, card: Scorecard, with_name: bool) -> None:
+        self.card = card
+        title = card.scenario if with_name else ""
+        self.places = [
+            [of.place.get(name, "any") for name in card.coordinates] for of in card.lines
+        ]
+        self.place_heads = [("", title), *map(_axis_head, card.coordinates[1:])]
+        self.place_widths = [
+            max(*map(len, head), *(len(place[i]) for place in self.places))
+            for i, head in enumerate(self.place_heads)
+        ]
+        self.heads = [_head(column.head, column.unit) for column in card.columns]
+
+    def _entries(self, layout: _Layout) -> tuple[list[list[tuple[str, str]]], list[_Width]]:
+        entries = [
+            [
+                (_number(score, layout.with_errors), _range(score) if layout.with_ranges else "")
+                for score in line.scores
+            ]
+            for line in self.card.lines
+        ]
+        widths = [
+            _Width(
+                max(len(row[i][0].removeprefix("*")) for row in entries),
+                max(len(row[i][1]) for row in entries),
+                max(map(len, head)),
+            )
+            for i, head in enumerate(self.heads)
+        ]
+        return entries, widths
+
+    def _for_name(self, widths: Sequence[_Width], width: int) -> int:
+        used = sum(w.whole + _GAP for w in widths) + sum(w + _GAP for w in self.place_widths[1:])
+        return width - used
+
+    def fits(self, layout: _Layout, width: int) -> bool:
+        """Whether enough of a line is left for names."""
+        left = self._for_name(self._entries(layout)[1], width)
+        return left >= min(self.place_widths[0], _LEAST_NAME)
+
+    def lines(self, layout: _Layout, width: int) -> list[Text]:
+        """A name that is too long goes on below."""
+        entries, widths = self._entries(layout)
+        first = max(8, min(self.place_widths[0], self._for_name(widths, width)))
+        place_widths = [first, *self.place_widths[1:]]
+        gap = " " * _GAP
+        lines = []
+        for i in range(2):
+            named = zip(self.place_heads, place_widths, strict=True)
+            text = Text(gap.join(f"{head[i][:w]:<{w}}" for head, w in named), "bold")
+            for head, w in zip(self.heads, widths, strict=True):
+                text.append(f"{gap}{head[i]:>{w.whole}}", "not bold dim")
+            lines.append(text)
+        for line, place, row in zip(self.card.lines, self.places, entries, strict=True):
+            name, *rest = textwrap.wrap(place[0], first) or [""]
+            parts = zip([name, *place[1:]], place_widths, strict=True)
+            text = Text(gap.join(f"{part:<{w}}" for part, w in parts))
+            for score, (number, span), w in zip(line.scores, row, widths, strict=True):
+                style = "bold green" if score is not None and score.is_best else ""
+                # the star stands in the gap, so that it takes no room from all the others
+                text.append(f"{number:>{_GAP + w.whole - w.entry + w.number}}", style)
+                text.append(f"{' ' if w.span else ''}{span:<{w.span}}", "dim")
+            lines += [text, *(Text(f"  {part}") for part in rest)]
+        if self.card.on_frontier is not None:
+            told = (
+                f"{self.card.n_cells:,} cells; these fail least for their load. Surely on that "
+                f"frontier: {self.card.on_frontier}."
+            )
+            lines.append(Text(told, "dim"))
+        return lines
+
+
+class _Width(NamedTuple):
+    """Characters of a column: its numbers, its ranges, its head."""
+
+    number: int
+    span: int
+    head: int
+
+    @property
+    def entry(self) -> int:
+        """Characters of a number with its range."""
+        return self.number + self.span + (self.span > 0)
+
+    @property
+    def whole(self) -> int:
+        """Characters of the column."""
+        return max(self.entry, self.head)
+
+
+def _axis_head(name: str) -> tuple[str, str]:
+    """The name of an axis in two lines."""
+    first, _, second = name.rpartition("_")
+    return first, second
+
+
+def _head(head: str, unit: str) -> tuple[str, str]:
+    first, second = head.split("\n")
+    return first, f"{second}, {unit}" if unit not in ("", "x") else second
+
+
+def _number(score: Score | None, with_error: bool) -> str:
+    if score is None:
+        return "-"
+    text = score.text if with_error else score.known
+    if score.share < 1:
+        text += f" in {100 * score.share:.3g} %"
+    return f"{'*' if score.is_best else ''}{text}"
+
+
+def _range(score: Score | None) -> str:
+    if score is None or score.low is None or score.n == 1 or score.low == score.high:
+        return ""
+    if score.high is None:
+        return f"{_digits(score.low, score.low)}–later"
+    return f"{_digits(score.low, score.high)}–{_digits(score.high, score.high)}"
+
+
+def _digits(number: float, like: float) -> str:
+    """Round to the second digit of a number like it, or to a whole number."""
+    decimals = 0 if like >= 10 or not like else min(2, 1 - math.floor(math.log10(like)))
+    return f"{number:.{decimals}f}" if number else "0"
+
+
+def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]:
+    scores = [s for table in tables for line in table.card.lines for s in line.scores if s]
+    parts = [layout.legend] if any(score.half_width for score in scores) else []
+    if any(score.is_best for score in scores):
+        parts.append("* surely best of its column")
+    text = f"{'; '.join(parts)}."
+    return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+def _claim_lines(results: Results, width: int) -> list[Text]:
+    """How the claims fall, in a line, and those that do not hold, a line each."""
+    verdicts = results.claims["verdict"].to_list()
+    if not verdicts:
+        return []
+    if is_single(results):
+        n_true = int(results.claims["n_holds"].eq(1).sum())
+        return [Text(f"\nClaims: {n_true} of {len(verdicts)} are true in this one replication")]
+    words = {
+        HOLDS: ("holds", "hold"),
+        FAILS: ("fails", "fail"),
+        DEPENDS: ("depends on the seed", "depend on the seed"),
+        OPEN: ("is open", "are open"),
+    }
+    counts = {verdict: verdicts.count(verdict) for verdict in words}
+    texts = [f"{n} {words[verdict][n != 1]}" for verdict, n in counts.items() if n]
+    lines = [Text(""), Text(f"Claims: {', '.join(texts)}", "bold")]
+    order = [FAILS, DEPENDS, OPEN]
+    cited = [claim for claim in claim_texts(results) if claim.verdict in order]
+    cited.sort(key=lambda claim: order.index(claim.verdict))
+    for claim in cited:
+        share = f"in {claim.share} %"
+        room = width - 20
+        text = claim.text if len(claim.text) <= room else f"{claim.text[: room - 1]}…"
+        verdict = "depends" if claim.verdict == DEPENDS else claim.verdict
+        style = {FAILS: "red", DEPENDS: "yellow"}.get(claim.verdict, "")
+        lines.append(Text.assemble((f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>10}"))
+    return lines
+
+
+def _cut(claims: Sequence[Text], room: int) -> list[Text]:
+    """As many claims as there is room for, at most `MAX_CLAIMS`."""
+    most = min(2 + MAX_CLAIMS, room)
+    if len(claims) <= most:
+        return list(claims)
+    n_more = len(claims) - most + 1
+    return [*claims[: most - 1], Text(f"  and {n_more} more, see show", "dim")]
+
+
+# --- what else ------------------------------------------------------------------------------------
+
+
+def _warnings(results: Results, width: int) -> list[Text]:
+    from mc.model.digits import MIN_REPLICATIONS
+
+    lines = [*undecided(results), reproduced(results)]
+    fewest = int(results.cells["replications"].min())  # type: ignore[arg-type]
+    if 1 < fewest < MIN_REPLICATIONS:
+        lines.append(f"Fewer than {MIN_REPLICATIONS} replications: intervals are rough.")
+    return [Text(part) for line in lines if line for part in textwrap.wrap(line.strip(), width)]
+
+
+def _next_steps(results: Results, file: Path, width: int) -> list[Text]:
+    """Three commands that go on from here."""
+    folder = shlex.quote(str(results.folder))
+    commands = {f"retrystorm show {folder}": "every number"}
+    if results.keeps_rows and results.cells.height > 1:
+        load = "times_usual" if results.cells["fault_rounds"].max() else "multiplier"
+        question = f'best {folder} --metric dropped --subject-to "{load} <= 2"'
+        commands[f"retrystorm {question}"] = "the best for a load"
+    if results.cells.height <= MAX_CELLS:
+        commands[f"retrystorm trace {shlex.quote(str(file))}"] = "one run, round by round"
+    else:
+        commands[f"retrystorm frontier {folder} failed_share multiplier"] = "what is worth it"
+    longest = max(map(len, commands))
+    lines = []
+    for command, told in commands.items():
+        line = f"{command:<{longest}}  {told}"
+        lines.append(Text(line if len(line) <= width else command, no_wrap=True, overflow="ignore"))
+    return lines

@@ -1,0 +1,486 @@
+"""The scorecard: the few numbers by which people choose a policy, for each scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from mc.decisions.choosing import QuestionError, coordinates
+from mc.decisions.ranking import best_among, frontier_among
+from mc.model import METRICS, units
+from mc.model.digits import (
+    axis_text,
+    half_width,
+    known_digits,
+    rounds_per_second,
+    short_estimate,
+)
+from mc.statistics.best import NO, YES
+from mc.store import Results
+
+MOST_LINES: Final = 10
+"""Lines of a sweep."""
+
+MOST_CELLS: Final = 12
+"""A scenario with more, that differ by more than their policy, is a sweep."""
+
+ALIKE_SHARE: Final = 0.001
+"""Shares of requests that differ by less are alike: one request in a thousand."""
+
+ALIKE_LOAD: Final = 0.05
+"""Loads that differ by less, as a part of the smaller, are alike."""
+
+_LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
+"""A column without a mean as large has nothing to say: shares, rounds."""
+
+_LOADS: Final = ("times_usual", "multiplier")
+
+
+class Column(NamedTuple):
+    """A column of the scorecard.
+
+    Attributes
+    ----------
+    metric : str
+    head : str
+        At most two lines.
+    unit : str
+        In which its scores are given.
+    """
+
+    metric: str
+    head: str
+    unit: str
+
+
+class Score(NamedTuple):
+    """A number of a cell, in the unit of its column.
+
+    Attributes
+    ----------
+    mean : float
+        Over the replications that have such a number.
+    half_width : float or None
+        Half of the mean's 95 % interval; None where it has none.
+    low, high : float or None
+        Between these lie nine of ten single runs; `high` is None where it is later than the run.
+    share : float
+        The share of replications that have such a number.
+    n : int
+        Replications with such a number.
+    is_best : bool
+        Whether it is surely the best of its column, alone or equal with others: all of a column
+        together with 95 % confidence.
+    """
+
+    mean: float
+    half_width: float | None
+    low: float | None
+    high: float | None
+    share: float
+    n: int
+    is_best: bool
+
+    @property
+    def text(self) -> str:
+        """The mean with its error, see `digits.short_estimate`."""
+        return short_estimate(self.mean, self.half_width)
+
+    @property
+    def known(self) -> str:
+        """The mean in digits of which the last is known to 1, see `digits.known_digits`."""
+        return known_digits(self.mean, self.half_width)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the scorecard.
+
+    Attributes
+    ----------
+    name : str
+        Of the cell, by what differs in its scenario.
+    place : mapping of str to str
+        The same by coordinate; a coordinate that does not matter is missing.
+    cells : tuple of int
+        The cell; or several that are equal in every replication.
+    scores : tuple of (Score or None)
+        One for each column; None where the cell has no such number.
+    """
+
+    name: str
+    place: Mapping[str, str]
+    cells: tuple[int, ...]
+    scores: tuple[Score | None, ...]
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """The scores of one scenario.
+
+    Attributes
+    ----------
+    scenario : str
+    coordinates : tuple of str
+        By which its cells differ.
+    columns : tuple of Column
+    lines : tuple of Line
+        One for each cell; of a sweep the frontier of failures and load, and of every policy that
+        is not on it the cell with the fewest failures.
+    finding : str
+        Its result in a sentence.
+    n_cells : int
+        Of the scenario.
+    alike : bool
+        Whether all cells are alike in practice, so that the sentence is enough.
+    on_frontier : int or None
+        Of a sweep how many cells (equal ones counted once) are surely on the frontier; None where
+        each cell has its line, or it cannot be known.
+    """
+
+    scenario: str
+    coordinates: tuple[str, ...]
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    finding: str
+    n_cells: int
+    alike: bool
+    on_frontier: int | None
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether not every cell has a line of its own."""
+        return self.n_cells > sum(len(line.cells) for line in self.lines)
+
+    @property
+    def weight(self) -> float:
+        """How much happens: the largest load, and the share of requests that fails, 1 in all."""
+        return max(
+            (
+                score.mean if column.metric in _LOADS else score.mean / 100
+                for line in self.lines
+                for column, score in zip(self.columns, line.scores, strict=True)
+                if score is not None and column.metric in (*_LOADS, "failed_share")
+            ),
+            default=0.0,
+        )
+
+
+def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard]:
+    """Make the scorecard of each scenario.
+
+    Parameters
+    ----------
+    results : Results
+        Of a finished run.
+    most_lines : int
+        Of a sweep.
+
+    Returns
+    -------
+    list of Scorecard
+        In the order of the file.
+
+    Notes
+    -----
+    What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
+    the load; both take rows, so a folder of histograms has neither.
+    """
+    estimates: dict[int, dict[str, dict[str, Any]]] = {}
+    wanted = [metric for metric, _ in _columns()]
+    for line in results.summary.filter(pl.col("metric").is_in(wanted)).iter_rows(named=True):
+        estimates.setdefault(line["cell"], {})[line["metric"]] = line
+    groups = results.cells.group_by("scenario", maintain_order=True)
+    return [
+        _scorecard(results, str(scenario), cells, estimates, most_lines)
+        for (scenario,), cells in groups
+    ]
+
+
+def _columns() -> tuple[tuple[str, str], ...]:
+    """The metrics that may have a column, with its head."""
+    return (
+        ("failed_share", "requests\nfailed"),
+        ("late_share", "requests\nlate"),
+        ("times_usual", "storm,\nx usual"),
+        ("multiplier", "calls per\nrequest"),
+        ("peak", "peak,\nx capacity"),
+        ("recovery", "recovered\nafter"),
+        ("drain", "retries\ngone after"),
+    )
+
+
+def _scorecard(
+    results: Results,
+    scenario: str,
+    cells: pl.DataFrame,
+    estimates: Mapping[int, Mapping[str, Mapping[str, Any]]],
+    most_lines: int,
+) -> Scorecard:
+    of_cells = {cell: estimates[cell] for cell in cells["cell"].to_list()}
+    columns = _columns_of(results, of_cells.values())
+    varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
+    is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
+    table = _frontier(results, cells, columns) if is_sweep else None
+    groups = _sweep_groups(cells, of_cells, table, most_lines) if is_sweep else _each(cells)
+    best = {} if is_sweep else _best(results, cells, columns)
+    by_cell = {line["cell"]: line for line in cells.iter_rows(named=True)}
+    places = _places(results, by_cell, groups, varying or ["policy"])
+    lines = tuple(
+        Line(
+            _name(place),
+            place,
+            tuple(group),
+            tuple(
+                _score(column, of_cells[group[0]], by_cell[group[0]], best, results)
+                for column in columns
+            ),
+        )
+        for place, group in zip(places, groups, strict=True)
+    )
+    sure = None if table is None else table.filter(group_on=YES)["group"].n_unique()
+    alike = not is_sweep and _are_alike(columns, lines)
+    return Scorecard(
+        scenario,
+        tuple(varying or ["policy"]),
+        columns,
+        lines,
+        _finding(columns, lines, cells.height, alike, is_sweep),
+        cells.height,
+        alike,
+        sure,
+    )
+
+
+def _columns_of(
+    results: Results, estimates: Iterable[Mapping[str, Mapping[str, Any]]]
+) -> tuple[Column, ...]:
+    """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
+    every = list(estimates)
+
+    def known(metric: str) -> list[float]:
+        means = (one[metric]["mean"] for one in every if metric in one)
+        return [mean for mean in means if mean is not None]
+
+    has = {metric: known(metric) for metric, _ in _columns()}
+    dropped = {
+        *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
+        *(["drain"] if has["recovery"] else []),
+        *(m for m in ("late_share", "drain") if max(has[m], default=0.0) < _LEAST[m]),
+    }
+    shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
+    return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
+
+
+def _unit(results: Results, metric: str) -> tuple[str, float]:
+    """The unit of a column, and by what a number of the metric is multiplied for it."""
+    if METRICS[metric].unit == "share":
+        return "%", 100.0
+    if METRICS[metric].dimension != "time":
+        return "x", 1.0
+    return units.for_reader(METRICS[metric].unit, rounds_per_second(results.manifest["experiment"]))
+
+
+def _score(
+    column: Column,
+    of_cell: Mapping[str, Mapping[str, Any]],
+    cell: Mapping[str, Any],
+    best: Mapping[str, set[int]],
+    results: Results,
+) -> Score | None:
+    estimate = of_cell.get(column.metric)
+    if estimate is None or estimate["mean"] is None:
+        return None
+    factor = _unit(results, column.metric)[1]
+    if column.metric == "peak":
+        if not cell["capacity"]:
+            return None
+        factor = 1 / cell["capacity"]
+
+    def scaled(number: float | None) -> float | None:
+        return None if number is None else number * factor
+
+    return Score(
+        estimate["mean"] * factor,
+        scaled(half_width(estimate)),
+        scaled(estimate["p05"]),
+        scaled(estimate["p95"]),
+        1.0 if estimate["share_defined"] is None else estimate["share_defined"],
+        estimate["n"],
+        cell["cell"] in best.get(column.metric, ()),
+    )
+
+
+# --- which cells have a line ----------------------------------------------------------------------
+
+
+def _each(cells: pl.DataFrame) -> list[list[int]]:
+    return [[cell] for cell in cells["cell"].to_list()]
+
+
+def _load(columns: Sequence[Column]) -> str:
+    """The metric that says how much is asked of the dependency."""
+    return next((c.metric for c in columns if c.metric in _LOADS), "")
+
+
+def _frontier(
+    results: Results, cells: pl.DataFrame, columns: Sequence[Column]
+) -> pl.DataFrame | None:
+    """The frontier of failures and load; None where it cannot be known."""
+    load = _load(columns)
+    if not load or not results.keeps_rows:
+        return None
+    try:
+        return frontier_among(results, cells, (METRICS["failed_share"], METRICS[load]))
+    except QuestionError:
+        return None
+
+
+def _sweep_groups(
+    cells: pl.DataFrame,
+    estimates: Mapping[int, Mapping[str, Mapping[str, Any]]],
+    table: pl.DataFrame | None,
+    most: int,
+) -> list[list[int]]:
+    """The frontier, thinned out where it is long, and the policies that are not on it."""
+
+    def failures(cell: int) -> tuple[float, float]:
+        means = (estimates[cell][m]["mean"] for m in ("failed_share", "multiplier"))
+        first, second = (np.inf if mean is None else mean for mean in means)
+        return first, second
+
+    policy = dict(cells.select("cell", "policy").iter_rows())
+    chosen: list[list[int]] = []
+    if table is not None:
+        groups = [g["cell"].to_list() for _, g in table.filter(pl.col("group_on") != NO).group_by(
+            "group", maintain_order=True)]  # fmt: skip
+        # of those that are undecided only the ones that none beats in both means
+        kept: list[list[int]] = []
+        for group in sorted(groups, key=lambda group: failures(group[0])):
+            if all(failures(group[0])[1] < failures(other[0])[1] for other in kept):
+                kept.append(group)
+        chosen = kept
+    names = list(dict.fromkeys(policy.values()))
+    n_others = len(names) - len({policy[cell] for group in chosen for cell in group})
+    room = max(2, most - n_others)
+    at = np.linspace(0, len(chosen) - 1, min(room, len(chosen))).round().astype(int)
+    chosen = [chosen[i] for i in dict.fromkeys(at.tolist())]
+    shown = {policy[cell] for group in chosen for cell in group}
+    for name in names:
+        if name not in shown:
+            chosen.append([min((c for c, p in policy.items() if p == name), key=failures)])
+    return chosen
+
+
+def _places(
+    results: Results,
+    lines: Mapping[int, Mapping[str, Any]],
+    groups: Sequence[Sequence[int]],
+    varying: Sequence[str],
+) -> list[dict[str, str]]:
+    """Of each group the coordinates in which its cells are equal, as a reader has them."""
+    source = results.manifest["experiment"]
+
+    def place(group: Sequence[int]) -> dict[str, str]:
+        same = [n for n in varying if len({str(lines[cell][n]) for cell in group}) == 1]
+        return {name: _coordinate(source, name, lines[group[0]][name]) for name in same}
+
+    short = [place(group) for group in groups]
+    return [
+        one if short.count(one) == 1 else place(group[:1])
+        for one, group in zip(short, groups, strict=True)
+    ]
+
+
+def _coordinate(source: Mapping[str, Any], name: str, value: Any) -> str:
+    return str(value) if name in ("scenario", "policy") else axis_text(source, name, value)
+
+
+def _name(place: Mapping[str, str]) -> str:
+    """Call a cell by its place."""
+    texts = [text if name == "policy" else f"{name} {text}" for name, text in place.items()]
+    return ", ".join(texts) or "every cell"
+
+
+def _best(results: Results, cells: pl.DataFrame, columns: Sequence[Column]) -> dict[str, set[int]]:
+    """The cells that are surely the best of each column."""
+    if not results.keeps_rows or cells.height < 2:
+        return {}
+    found = {}
+    for column in columns:
+        if column.metric == "peak" and cells["capacity"].n_unique() > 1:
+            continue  # peaks of different capacities do not compete
+        try:
+            ranked = best_among(results, cells, METRICS[column.metric])
+        except QuestionError:
+            continue
+        best = set(ranked.filter("best")["cell"])
+        if len(best) < cells.height:
+            found[column.metric] = best
+    return found
+
+
+# --- in a sentence --------------------------------------------------------------------------------
+
+
+def _are_alike(columns: Sequence[Column], lines: Sequence[Line]) -> bool:
+    """Whether nobody would choose between the cells by these numbers."""
+    if len(lines) < 2:
+        return False
+    for i, column in enumerate(columns):
+        means = [line.scores[i].mean for line in lines if line.scores[i] is not None]  # type: ignore[union-attr]
+        if len(means) < len(lines):
+            return False
+        spread = max(means) - min(means)
+        if column.unit == "%":
+            alike = spread <= 100 * ALIKE_SHARE
+        elif column.unit == "x":
+            alike = spread <= ALIKE_LOAD * max(min(means), 1e-9)
+        else:
+            alike = spread <= ALIKE_LOAD * max(min(means), 1.0)
+        if not alike:
+            return False
+    return True
+
+
+def _finding(
+    columns: Sequence[Column], lines: Sequence[Line], n_cells: int, alike: bool, is_sweep: bool
+) -> str:
+    """The result of a scenario in a sentence."""
+    parts = []
+    for i, column in enumerate(columns):
+        if column.metric not in _PHRASES:
+            continue
+        scored = [(score, line.name) for line in lines if (score := line.scores[i]) is not None]
+        if not scored:
+            continue
+        phrase, unit = _PHRASES[column.metric]
+        low, high = (end(scored, key=lambda pair: pair[0].mean) for end in (min, max))
+        ends = [f"{score.known}{unit}" for score, _ in (low, high)]
+        if ends[0] == ends[1]:
+            text = ends[1]
+        elif alike:
+            text = f"at most {ends[1]}"
+        elif is_sweep:
+            text = f"{low[0].known} to {ends[1]}"
+        else:
+            text = f"{low[0].known} ({low[1]}) to {ends[1]} ({high[1]})"
+        parts.append(phrase.format(text))
+    sentence = "; ".join(parts)
+    if alike:
+        return f"all {n_cells} agree: {sentence}."
+    if is_sweep:
+        return f"{n_cells:,} cells, of which along the frontier {sentence}."
+    return f"{sentence}."
+
+
+_PHRASES: Final = {
+    "failed_share": ("{} of requests fail", " %"),
+    "times_usual": ("the storm is {} the usual load", " times"),
+    "multiplier": ("{} calls per request", ""),
+}
+"""How a sentence speaks of a column, and its unit."""
