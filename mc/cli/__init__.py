@@ -21,6 +21,7 @@ from typing import Annotated
 import typer
 
 from mc.cli import (
+    ask,
     best,
     check,
     compare,
@@ -51,7 +52,7 @@ app = typer.Typer(
 )
 
 COMMANDS = (
-    *(new.new, check.check, plan.plan, run.run, run.merge, show.show, report.report),
+    *(ask.ask, new.new, check.check, plan.plan, run.run, run.merge, show.show, report.report),
     *(compare.compare, best.best, frontier.frontier, sensitivity.sensitivity, trace.trace),
     *(status.status, verify.verify),
     *(presets.presets, export.export, new.schema, doctor.doctor),

@@ -10,7 +10,6 @@ import typer
 from mc.cli import options
 from mc.cli.plan import plan
 from mc.cli.report import draw_report, warn_if_stale
-from mc.cli.screen import print_screen
 from mc.cli.show import print_results
 from mc.cli.signals import interruptible
 from mc.cli.stderr import fail, progress, write_message
@@ -132,6 +131,8 @@ def merge(
 
 def _print_and_draw(results: Results, file: Path, form: str, no_report: bool) -> None:
     if form == "table":
+        from mc.cli.screen import print_screen
+
         print_screen(results, file)
     else:
         print_results(results, form)

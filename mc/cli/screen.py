@@ -47,8 +47,13 @@ _GAP: Final = 2
 
 def print_screen(results: Results, file: Path) -> None:
     """Print the lines of `screen`, as wide as the terminal, or 100 characters without one."""
-    width = shutil.get_terminal_size((WIDTH, MAX_LINES)).columns
+    width = terminal_width()
     print_rich(screen(results, file, width), width)
+
+
+def terminal_width() -> int:
+    """Return how many characters a line has."""
+    return shutil.get_terminal_size((WIDTH, MAX_LINES)).columns
 
 
 def screen(results: Results, file: Path, width: int) -> list[Text]:
@@ -67,16 +72,12 @@ def screen(results: Results, file: Path, width: int) -> list[Text]:
     list of Text
         At most `MAX_LINES` less those of the report.
     """
-    from mc.decisions.scorecard import MOST_LINES, scorecards
-
     head = [Text(line, "bold") for line in textwrap.wrap(_title(results), width)]
-    tail = [*_warnings(results, width), Text(""), *_next_steps(results, file, width)]
+    tail = [*_warnings(results, width), Text(""), *next_steps(results, file, width)]
     claims = _claim_lines(results, width)
     room = MAX_LINES - _AFTER - len(head) - len(tail)
     for_cards = room - min(len(claims), _CLAIM_LINES)
-    n_scenarios = results.cells["scenario"].n_unique()
-    most_lines = max(3, min(MOST_LINES, (for_cards - 2) // n_scenarios - _HEAD_LINES))
-    cards = _fitted(scorecards(results, most_lines), for_cards, width)
+    cards = scorecard_lines(results, for_cards, width)
     return [*head, *cards, *_cut(claims, room - len(cards)), *tail]
 
 
@@ -94,8 +95,16 @@ def _title(results: Results) -> str:
 # --- scorecards -----------------------------------------------------------------------------------
 
 
-def _fitted(cards: Sequence[Scorecard], room: int, width: int) -> list[Text]:
-    """The scorecards of the scenarios in which most happens; of the others a sentence each."""
+def scorecard_lines(results: Results, room: int, width: int) -> list[Text]:
+    """Write the scorecards of the scenarios in which most happens; of the others a sentence each.
+
+    As many as fit `room` lines; the first of them even if it does not.
+    """
+    from mc.decisions.scorecard import MOST_LINES, scorecards
+
+    n_scenarios = results.cells["scenario"].n_unique()
+    most_lines = max(3, min(MOST_LINES, (room - 2) // n_scenarios - _HEAD_LINES))
+    cards = scorecards(results, most_lines)
     with_name = len(cards) > 1
     texts = {card.scenario: _sentence(card, with_name, width) for card in cards}
     tables = {card.scenario: _Table(card, with_name) for card in cards if not card.alike}
@@ -105,27 +114,31 @@ def _fitted(cards: Sequence[Scorecard], room: int, width: int) -> list[Text]:
     )
     legend = _legend(tables.values(), layout, width)
     by_weight = sorted(cards, key=lambda card: card.weight, reverse=True)
+    shown: dict[str, list[Text]] = {}
     n_lines = len(legend)
-    for n, card in enumerate(by_weight):
-        n_lines += len(texts[card.scenario])
-        if n_lines > room - 1 and n:
-            for other in by_weight[n:]:
-                texts[other.scenario] = []
-            texts[by_weight[-1].scenario] = [
-                Text(f"{len(by_weight) - n} more scenarios: show has all", "dim")
-            ]
+    first = next((card for card in by_weight if card.scenario in tables), None)
+    if first is not None:
+        shown[first.scenario] = [Text(""), *tables[first.scenario].lines(layout, width)]
+        n_lines += len(shown[first.scenario])
+    for card in by_weight:
+        sentence = texts[card.scenario]
+        if card is not first and n_lines + len(sentence) < room:
+            shown[card.scenario] = sentence
+            n_lines += len(sentence)
+    for card in by_weight:
+        if card is first or card.scenario not in tables or card.scenario not in shown:
+            continue
+        table = [Text(""), *tables[card.scenario].lines(layout, width)]
+        n_more = len(table) - len(shown[card.scenario])
+        if n_lines + n_more > room:
             break
-    else:
-        for n, card in enumerate(by_weight):
-            if card.scenario not in tables:
-                continue
-            lines = [Text(""), *tables[card.scenario].lines(layout, width)]
-            n_more = len(lines) - len(texts[card.scenario])
-            if n_lines + n_more > room and n:
-                break
-            texts[card.scenario] = lines
-            n_lines += n_more
-    return [line for text in texts.values() for line in text] + legend
+        shown[card.scenario] = table
+        n_lines += n_more
+    lines = [line for card in cards for line in shown.get(card.scenario, [])]
+    n_left = len(cards) - len(shown)
+    if n_left:
+        lines.append(Text(f"{n_left} more scenarios: see show", "dim"))
+    return lines + legend
 
 
 def _sentence(card: Scorecard, with_name: bool, width: int) -> list[Text]:
@@ -342,8 +355,8 @@ def _warnings(results: Results, width: int) -> list[Text]:
     return [Text(part) for line in lines if line for part in textwrap.wrap(line.strip(), width)]
 
 
-def _next_steps(results: Results, file: Path, width: int) -> list[Text]:
-    """Three commands that go on from here."""
+def next_steps(results: Results, file: Path, width: int) -> list[Text]:
+    """Name three commands that go on from here."""
     folder = shlex.quote(str(results.folder))
     commands = {f"retrystorm show {folder}": "every number"}
     if results.keeps_rows and results.cells.height > 1:

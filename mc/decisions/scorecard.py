@@ -276,6 +276,27 @@ def _columns_of(
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
 
 
+def score_of(results: Results, cell: int, metric: str) -> Score | None:
+    """A number of a cell as the scorecard has it; None where there is none.
+
+    Parameters
+    ----------
+    results : Results
+    cell : int
+    metric : str
+
+    Returns
+    -------
+    Score or None
+    """
+    lines = results.summary.filter(pl.col("cell") == cell, pl.col("metric") == metric)
+    if lines.is_empty():
+        return None
+    [of_cell] = results.cells.filter(pl.col("cell") == cell).iter_rows(named=True)
+    column = Column(metric, "", _unit(results, metric)[0])
+    return _score(column, {metric: lines.row(0, named=True)}, of_cell, {}, results)
+
+
 def _unit(results: Results, metric: str) -> tuple[str, float]:
     """The unit of a column, and by what a number of the metric is multiplied for it."""
     if METRICS[metric].unit == "share":

@@ -1,0 +1,113 @@
+"""What `ask` prints: sentences about the present policy and the alternatives to it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.text import Text
+
+from mc.cli.screen import WIDTH, next_steps, scorecard_lines
+from mc.decisions.alternatives import FAILURES, Alternative, alternatives, present_of
+from mc.decisions.scorecard import score_of
+from mc.experiment.question import Question
+from mc.model import digits
+from mc.model.units import format_time
+from mc.store import Results
+
+
+def answer(question: Question, results: Results, file: Path, width: int) -> Iterator[Text]:
+    """Yield the lines of the answer: what it is to the question, the scorecard, what to do next."""
+
+    def wrapped(text: str, indent: str = "") -> Iterator[Text]:
+        for line in textwrap.wrap(text, min(width, WIDTH), subsequent_indent=indent):
+            yield Text(line)
+
+    yield from wrapped(_told(question, results))
+    yield Text("")
+    yield from wrapped(_present(results))
+    found = alternatives(results)
+    for verdict, heading in (("better", "Surely better:"), ("trade", "Better at a price:")):
+        some = [one for one in found if one.verdict == verdict]
+        if some:
+            yield Text("")
+            yield Text(heading, "bold")
+            for one in some:
+                yield from wrapped(f"  {one.policy}: {_changes(one)}.", "    ")
+    rest = [one for one in found if one.verdict in ("alike", "worse")]
+    if rest:
+        names = "; ".join(one.policy for one in rest)
+        yield Text("")
+        yield from wrapped(f"Not better: {names}.")
+    yield from scorecard_lines(results, 16, width)
+    yield Text("")
+    yield from wrapped(
+        "The model: the dependency fails at once what it cannot serve, and every layer retries a "
+        "failure without telling kinds of failure apart. A dependency in which calls wait "
+        f"and time out can stay down after the fault: set queue and timeout in {file}."
+    )
+    yield Text("")
+    yield from next_steps(results, file, width)
+
+
+def _told(question: Question, results: Results) -> str:
+    """The question, as it was understood."""
+    fault = question.fault
+    left = f"serves {fault.capacity:g} calls/s in place of {question.capacity:g}"
+    if fault.failure_rate:
+        left = f"fails {100 * fault.failure_rate:g} % of the {question.capacity:g} calls/s"
+    elif not fault.capacity:
+        left = f"serves nothing in place of {question.capacity:g} calls/s"
+    n = 1
+    for tries in question.layers:
+        n *= tries
+    shape = "x".join(map(str, question.layers))
+    deadline = (
+        "no deadline" if question.deadline is None else f"deadline {format_time(question.deadline)}"
+    )
+    waits = " to ".join(map(format_time, question.backoff))
+    runs = int(results.cells["replications"].max())  # type: ignore[arg-type]
+    return (
+        f"{question.rate:g} requests/s; for {format_time(fault.seconds)} the dependency {left}; "
+        f"layers {shape}, up to {n} attempt{'s' if n > 1 else ''}; {deadline}; backoff up to "
+        f"{waits}, drawn at random. {runs:,} runs of each policy, all under the same traffic."
+    )
+
+
+def _present(results: Results) -> str:
+    """What the present policy does, with the range of single runs."""
+    cell = present_of(results)["cell"]
+
+    def told(metric: str, unit: str) -> str:
+        score = score_of(results, cell, metric)
+        if score is None or score.low is None or score.high is None:
+            return ""
+        low, high = (digits.short_estimate(end, None) for end in (score.low, score.high))
+        spread = "" if low == high else f" ({low} to {high})"
+        return f"{score.known}{unit}{spread}"
+
+    failed = next(filter(None, (told(metric, " %") for metric in FAILURES)))
+    text = (
+        f"As it is, {failed} of the requests of the fault fail. The dependency gets "
+        f"{told('times_usual', '')} times the usual load; the peak is {told('peak', '')} times its "
+        "capacity."
+    )
+    gone = told("recovery", " s") or told("drain", " s")
+    text += f" The last retry is gone {gone} after the fault." if gone else ""
+    return f"{text} In parentheses: where nine of ten runs lie."
+
+
+def _changes(one: Alternative) -> str:
+    """What a policy gains, and what it costs."""
+    then, now = (
+        digits.short_estimate(100 * mean, None)
+        for mean in (one.failures.other, one.failures.present)
+    )
+    parts = [f"{then} % fail instead of {now} %" if one.failures.is_sure else "as many fail"]
+    then, now = (digits.short_estimate(mean, None) for mean in (one.load.other, one.load.present))
+    if one.load.is_sure:
+        parts.append(f"{then} times the usual load instead of {now}")
+    else:
+        parts.append("the same load")
+    return "; ".join(parts)

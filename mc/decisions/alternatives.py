@@ -1,0 +1,138 @@
+"""What changes if another policy takes the place of the present one: failures against load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE
+from mc.statistics import LEVEL, intervals
+from mc.store import Results
+
+FAILURES: Final = ("window_failed_share", "failed_share")
+"""How failures are counted: of the requests of the fault; without a fault, of all."""
+
+LOADS: Final = ("times_usual", "multiplier")
+"""How load is counted: in the fault; without one, over the whole run."""
+
+Verdict = Literal["better", "trade", "worse", "alike"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The difference that a policy makes in one metric.
+
+    Attributes
+    ----------
+    metric : str
+    present, other : float
+        Means.
+    difference : float
+        Mean over replications of the other less the present one.
+    half_width : float or None
+        Of its interval; those of all alternatives together hold with 95 %.
+    is_sure : bool
+        Whether there surely is a difference, and one that matters.
+    """
+
+    metric: str
+    present: float
+    other: float
+    difference: float
+    half_width: float | None
+    is_sure: bool
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A policy in place of the present one.
+
+    Attributes
+    ----------
+    policy : str
+    failures, load : Change
+    verdict : {"better", "trade", "worse", "alike"}
+        Better: surely less of one, and surely no more of the other that matters. Trade: surely less
+        of one, surely more of the other.
+    """
+
+    policy: str
+    failures: Change
+    load: Change
+    verdict: Verdict
+
+
+def alternatives(results: Results) -> list[Alternative]:
+    """Compare every policy with the baseline, in an experiment of one scenario.
+
+    Parameters
+    ----------
+    results : Results
+        Of a finished run whose cells differ in their policies only.
+
+    Returns
+    -------
+    list of Alternative
+        The better ones first, by failures; then trades, those that are alike, and the worse.
+
+    Notes
+    -----
+    Paired t intervals at the level of Bonferroni's inequality for two metrics of each alternative.
+    """
+    compared = results.comparisons
+    known = set(results.summary.filter(pl.col("n") > 0)["metric"])
+    metrics = [next(one for one in names if one in known) for names in (FAILURES, LOADS)]
+    others = [
+        line for line in results.cells.iter_rows(named=True) if line["cell"] != line["baseline"]
+    ]
+    level = intervals.bonferroni_level(LEVEL, max(1, 2 * len(others)))
+    found = []
+    for line in others:
+        failures, load = (
+            _change(results, compared, line["cell"], line["baseline"], metric, level)
+            for metric in metrics
+        )
+        found.append(Alternative(line["policy"], failures, load, _verdict((failures, load))))
+    order = ("better", "trade", "alike", "worse")
+    return sorted(found, key=lambda one: (order.index(one.verdict), one.failures.other))
+
+
+def _change(
+    results: Results, compared: pl.DataFrame, cell: int, baseline: int, metric: str, level: float
+) -> Change:
+    [line] = compared.filter(cell=cell, metric=metric).iter_rows(named=True)
+    means = results.summary.filter(pl.col("metric") == metric)
+    present, other = (means.filter(cell=one)["mean"].item() for one in (baseline, cell))
+    half = None
+    if line["ci_low"] is not None:
+        half = float(intervals.t_half_width(line["n"], line["mcse"], level))
+    difference = line["mean_difference"]
+    matters = ALIKE_SHARE if metric in FAILURES else ALIKE_LOAD * min(present, other)
+    is_sure = half is not None and abs(difference) > half and abs(difference) >= matters
+    return Change(metric, present, other, difference, half, is_sure)
+
+
+def _verdict(changes: Sequence[Change]) -> Verdict:
+    less = any(one.is_sure and one.difference < 0 for one in changes)
+    more = any(one.is_sure and one.difference > 0 for one in changes)
+    if less:
+        return "trade" if more else "better"
+    return "worse" if more else "alike"
+
+
+def present_of(results: Results) -> dict[str, Any]:
+    """The line of the present policy in the table of cells.
+
+    Parameters
+    ----------
+    results : Results
+
+    Returns
+    -------
+    dict
+    """
+    cells = results.cells
+    return cells.filter(pl.col("cell") == cells["baseline"].drop_nulls()[0]).row(0, named=True)

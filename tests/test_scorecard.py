@@ -1,0 +1,220 @@
+"""The scorecard, and the screen with which a run ends: whatever the experiment, one screen."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+import mc
+from mc.cli.screen import MAX_LINES, screen
+from mc.decisions.scorecard import MOST_LINES, scorecards
+from mc.model.digits import half_width, known_digits, short_estimate
+
+POLICIES = """
+[[policy]]
+name = "none"
+[[policy]]
+name = "three"
+tries = [3]
+[[policy]]
+name = "nine"
+tries = [3, 3]
+"""
+
+OUTAGE = """
+[[scenario]]
+name = "healthy"
+[[scenario]]
+name = "outage"
+fault_start = 100
+fault_rounds = 60
+"""
+
+
+def run(text: str, n: int = 60, rounds: int = 400) -> mc.Results:
+    Path("x.toml").write_text(
+        f'title = "x"\nreplications = {n}\n[fixed]\nrounds = {rounds}\n{text}', "utf-8"
+    )
+    return mc.run("x.toml", out="out", force=Path("out").exists())
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(results: mc.Results, width: int = 100) -> list[str]:
+    """The lines as they are printed."""
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as captured:
+        for text in screen(results, Path("x.toml"), width):
+            console.print(text, crop=False)
+    return captured.get().splitlines()
+
+
+# Numbers ------------------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_the_summary_in_readers_units() -> None:
+    results = run(OUTAGE + POLICIES)
+    card = scorecards(results)[1]
+    assert card.scenario == "outage"
+    assert [line.name for line in card.lines] == ["none", "three", "nine"]
+    factors = {"%": 100.0, "s": 0.01, "x": 1.0}
+    for line in card.lines:
+        [cell] = line.cells
+        for column, score in zip(card.columns, line.scores, strict=True):
+            [expected] = results.summary.filter(cell=cell, metric=column.metric).to_dicts()
+            factor = 1 / 6 if column.metric == "peak" else factors[column.unit]
+            assert score is not None
+            assert score.mean == pytest.approx(factor * expected["mean"])
+            assert score.low == pytest.approx(factor * expected["p05"])
+            half = half_width(expected)
+            if half is None:
+                assert score.half_width is None
+            else:
+                assert score.half_width == pytest.approx(factor * half)
+
+
+def test_the_best_of_a_column_is_what_best_says() -> None:
+    results = run(OUTAGE + POLICIES)
+    for card in scorecards(results):
+        where = [f"scenario={card.scenario}"]
+        for i, column in enumerate(card.columns):
+            ranked = mc.best(results, column.metric, where=where)
+            expected = set(ranked.filter("best")["cell"])
+            if len(expected) == len(card.lines):
+                expected = set()  # all are equal: none is marked
+            got = {line.cells[0] for line in card.lines if (s := line.scores[i]) and s.is_best}
+            assert got == expected
+
+
+@pytest.mark.parametrize("half", [1e-4, 0.0099, 0.01, 0.043, 0.95, 3.2, 40.0])
+@pytest.mark.parametrize("mean", [0.0, 0.012, 0.9996, 1.0, 20.1144, 49.0, 7632.4])
+def test_printed_digits_promise_no_more_than_the_interval(mean: float, half: float) -> None:
+    text, error = short_estimate(mean, half).split("±")
+    assert float(error) >= half
+    if not text.startswith("<"):
+        unit = 10.0 ** -len(text.partition(".")[2])
+        assert abs(float(text) - mean) <= max(unit, float(error)) / 2 * (1 + 1e-9)
+    known = known_digits(mean, half)
+    if not known.startswith("<"):
+        whole, _, part = known.partition(".")
+        place = -len(part) if part else len(whole) - len(whole.rstrip("0")) if float(known) else 99
+        assert half <= 10.0**place
+
+
+# Sweeps -------------------------------------------------------------------------------------------
+
+SWEEP = OUTAGE + POLICIES + "[grid]\nbackoff_base = [1, 2, 4, 8]\nbudget = ['none', 0.1, 0.3]\n"
+
+
+def test_a_sweep_shows_the_frontier_and_every_policy() -> None:
+    results = run(SWEEP)
+    for card in scorecards(results):
+        load = next(c.metric for c in card.columns if c.metric in ("times_usual", "multiplier"))
+        where = [f"scenario={card.scenario}"]
+        frontier = mc.frontier(results, "failed_share", load, where=where)
+        assert card.is_sweep
+        assert card.n_cells == 36
+        assert len(card.lines) <= MOST_LINES
+        surely = frontier.filter(group_on="yes")["group"].n_unique()
+        assert card.on_frontier == surely
+        policy = dict(results.cells.select("cell", "policy").iter_rows())
+        assert {policy[cell] for line in card.lines for cell in line.cells} == set(policy.values())
+        beaten = set(frontier.filter(group_on="no")["cell"])
+        on = [line for line in card.lines if not beaten & set(line.cells)]
+        assert on, "no cell of the frontier is shown"
+        for line in card.lines:  # equal cells share a line
+            groups = frontier.filter(pl.col("cell").is_in(list(line.cells)))["group"]
+            assert groups.n_unique() == 1
+
+
+def test_cells_on_a_line_are_named_by_what_they_have_in_common() -> None:
+    results = run(SWEEP)
+    by_cell = {line["cell"]: line for line in results.cells.to_dicts()}
+    for card in scorecards(results):
+        assert len({line.name for line in card.lines}) == len(card.lines)
+        for line in card.lines:
+            for name, text in line.place.items():
+                values = {str(by_cell[cell][name]) for cell in line.cells}
+                assert len(values) == 1
+                if name == "policy":
+                    assert values == {text}
+
+
+def test_a_folder_of_histograms_has_a_scorecard_without_marks() -> None:
+    text = f'title = "x"\nreplications = 60\nkeep = "histograms"\n[fixed]\nrounds = 400\n{SWEEP}'
+    Path("x.toml").write_text(text, "utf-8")
+    results = mc.run("x.toml", out="out")
+    for card in scorecards(results):
+        assert card.on_frontier is None
+        assert not any(s.is_best for line in card.lines for s in line.scores if s)
+    assert len(lines(results)) <= MAX_LINES
+
+
+# One screen ---------------------------------------------------------------------------------------
+
+
+def test_a_scenario_in_which_all_policies_agree_is_one_sentence() -> None:
+    printed = lines(run(OUTAGE + POLICIES))
+    [sentence] = [line for line in printed if line.startswith("healthy")]
+    assert sentence.startswith("healthy: all 3 agree: ")
+    assert "% of requests fail" in sentence
+
+
+def scenarios(n: int) -> str:
+    return "".join(
+        f'[[scenario]]\nname = "outage {i} of a name that is rather long"\nfault_start = 100\n'
+        f"fault_rounds = {20 + i}\n"
+        for i in range(n)
+    )
+
+
+def many_policies(n: int) -> str:
+    return "".join(f'[[policy]]\nname = "policy {i}"\ntries = [{i + 1}]\n' for i in range(n))
+
+
+CLAIM = """
+[[claim]]
+text = "this claim is false, and told at a length that no line of a terminal has room for, so cut"
+metric = "calls"
+scenario = "outage 0 of a name that is rather long"
+policies = ["policy 0", "policy 1"]
+relation = ">"
+"""
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize(
+    "text",
+    [
+        OUTAGE + POLICIES,
+        SWEEP,
+        scenarios(50) + many_policies(3),
+        scenarios(2) + many_policies(11) + 12 * CLAIM,
+        many_policies(45),
+        "tries = [3]\nfault_start = 100\nfault_rounds = 60\n",
+    ],
+    ids=["plain", "sweep", "scenarios", "claims", "policies", "alone"],
+)
+def test_a_run_ends_with_one_screen(text: str, width: int) -> None:
+    for n in (1, 60):
+        results = run(text, n)
+        printed = lines(results, width)
+        # where there are more policies than lines each has a line all the same
+        n_policies = results.cells["policy"].n_unique()
+        assert len(printed) <= max(MAX_LINES - 2, n_policies * math.ceil(100 / width) + 12)
+        commands = [line for line in printed if line.startswith("retrystorm ")]
+        assert 2 <= len(commands) <= 3
+        assert all(len(line) <= width for line in printed if line not in commands)
+        told = " ".join(" ".join(printed).split())
+        if f"all {n_policies} agree" not in told:
+            assert [p for p in results.cells["policy"].unique() if p not in told] in (
+                [],
+                ["default"],
+            )
