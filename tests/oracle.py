@@ -60,6 +60,7 @@ COUNTERS: Final[tuple[str, ...]] = (
     "wait_max",
     "late",
     "drain",
+    "window_dropped",
 )
 """The counters of one replication of the lesson, in the order of a row's columns."""
 

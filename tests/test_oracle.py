@@ -79,6 +79,7 @@ def test_the_oracle_plays_six_rounds_as_a_reader_would(
         "window_requests": 1,
         "primary": 4,
         "dropped": 1,
+        "window_dropped": 0,
         "peak": 2,
         "window_calls": 2,
         "second_peak": 2,

@@ -286,6 +286,7 @@ def test_a_multiplier_of_1_is_as_rare_a_retry_as_none(
 def test_without_retries_a_metric_is_what_it_is_declared_to_be_and_the_others_vary() -> None:
     cell = mc.Cell(
         fault_rounds=100,
+        fault_capacity=1,
         tries=(1,) * MAX_LAYERS,
         deadline=5,
         budget=0.1,

@@ -137,6 +137,7 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "wait_max": pl.Int64(),
         "late": pl.Int64(),
         "drain": pl.Int64(),
+        "window_dropped": pl.Int64(),
         "denied": pl.Int64(),
     },
     "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
@@ -349,6 +350,7 @@ def test_undefined_is_null_and_never_nan(tmp_path: Path, replications: int, rate
     undefined = results.summary.filter(pl.col("n") == 0)
     got = set(undefined["metric"])
     expected = {"second_peak", "drain", "window_rate", "times_usual", "denied"}
+    expected.add("window_failed_share")
     ratios = {"multiplier", "failed_share", "late_share", "wait_mean"}
     assert got == (expected if rate else expected | ratios)
     assert set(undefined["note"]) == {"no replication"}

@@ -62,7 +62,8 @@ def test_what_the_rows_have_no_counter_of_is_left_out_of_every_table() -> None:
         got = function(fewer, cells)
         expected = function(rows, cells).filter(~pl.col("metric").is_in(gone))
         assert_frame_equal(got, expected)
-    assert with_ratios(fewer, cells).columns == [*fewer.columns, "multiplier", "failed_share"]
+    left = ["multiplier", "failed_share", "late_share", "window_failed_share"]
+    assert with_ratios(fewer, cells).columns == [*fewer.columns, *left]
 
 
 def test_only_a_metric_declared_so_is_ever_undefined() -> None:
@@ -83,11 +84,14 @@ def test_ratios_are_computed_from_the_counters_and_the_cell() -> None:
     counts = {"successful": [90, 0], "wait_total": [45, 0]}
     rows = row_frame(
         {"requests": [100, 0], "calls": [117, 0], "window_calls": [289, 3], **counts}
-        | {"dropped": [7, 0]}
+        | {"dropped": [7, 0], "late": [4, 0], "window_dropped": [3, 0], "window_requests": [60, 0]}
     )
     got = with_ratios(rows, cell_frame(OUTAGE)).select(RATIOS).rows()
     per_usual = 100 * (97.22 / 100)
-    expected = [(1.17, 0.07, 2.89, 289 / per_usual, 0.5), (None, None, 0.03, 3 / per_usual, None)]
+    expected = [
+        (1.17, 0.07, 0.04, 0.05, 2.89, 289 / per_usual, 0.5),
+        (None, None, None, None, 0.03, 3 / per_usual, None),
+    ]
     assert got == expected
 
 
@@ -125,6 +129,8 @@ def test_without_arrivals_the_rates_that_need_them_are_null() -> None:
     expected = {
         "multiplier": 0,
         "failed_share": 0,
+        "late_share": 0,
+        "window_failed_share": 0,
         "window_rate": 2,
         "times_usual": 0,
         "wait_mean": 0,

@@ -199,6 +199,7 @@ def test_the_ratio_of_means_has_the_interval_of_the_delta_method() -> None:
         "multiplier": ("calls", "requests"),
         "failed_share": ("dropped", "requests"),
         "late_share": ("late", "requests"),
+        "window_failed_share": ("window_dropped", "window_requests"),
         "wait_mean": ("wait_total", "successful"),
     }
     for metric, counters in pairs.items():

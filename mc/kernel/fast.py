@@ -31,6 +31,7 @@ from mc.kernel.layout import (
     P_WINDOW_START,
     REQUEST_SHIFT,
     ROUND_SHIFT,
+    WINDOW_DROPPED,
     Stream,
 )
 from mc.kernel.rows import count_layers, start_layers, write_row
@@ -98,7 +99,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
     threshold = tables.scalars[c, C_THRESHOLD]
     wheel_mask = n_waiting.size - 1
     n_layers = start_layers(row, tables, c)
-    row[EXPIRED] = row[DENIED] = 0
+    row[WINDOW_DROPPED] = row[EXPIRED] = row[DENIED] = 0
     b = tables.scalars[c, C_WAITS]
     fixed = Fixed(
         tables, c, tables.scalars[c, C_MAX_ATTEMPTS] - 1, tables.widths[b], tables.offsets[b],
@@ -152,6 +153,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                         due = _due(fixed, t, entry, is_allowed, row)
                         if due == 0:
                             dropped += 1
+                            row[WINDOW_DROPPED] += window_start <= entry >> ROUND_SHIFT < window_end
                             t += 1
                             break
                         entry += 1
@@ -226,6 +228,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                 due = _due(fixed, t, entry, i < n_allowed, row)
                 if due == 0:
                     dropped += 1
+                    row[WINDOW_DROPPED] += window_start <= entry >> ROUND_SHIFT < window_end
                 elif due < n_rounds and unlikely(not _schedule(wheel, due, entry + 1)):
                     return GROW
             retries += n_due
@@ -247,6 +250,7 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                 due = _due(fixed, t, entry, is_allowed, row)
                 if due == 0:
                     dropped += 1
+                    row[WINDOW_DROPPED] += phase == 1
                 elif due < n_rounds and unlikely(not _schedule(wheel, due, entry + 1)):
                     return GROW
             pending += n_failed - (dropped - dropped_before)
@@ -259,7 +263,8 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
 
     write_row(
         row, tables, traffic, c, p, retries, dropped, pending, (peak, second_peak), window_retries,
-        (wait_total, wait_max), late, drain, row[EXPIRED], row[DENIED],
+        (wait_total, wait_max), late, drain, row[WINDOW_DROPPED], row[EXPIRED],
+        row[DENIED],
     )  # fmt: skip
     return DONE
 

@@ -41,12 +41,13 @@ WAIT_TOTAL: Final = 11
 WAIT_MAX: Final = 12
 LATE: Final = 13
 DRAIN: Final = 14
-EXPIRED: Final = 15
-DENIED: Final = 16
-REJECTED: Final = 17
-CALLS_OF_LAYER: Final = 18
+WINDOW_DROPPED: Final = 15
+EXPIRED: Final = 16
+DENIED: Final = 17
+REJECTED: Final = 18
+CALLS_OF_LAYER: Final = 19
 """The first of the counters of layers: one for each but the innermost, the outermost first."""
-N_COUNTERS: Final = 18
+N_COUNTERS: Final = 19
 """Those of a cell with one layer."""
 
 UNDEFINED: Final = -1

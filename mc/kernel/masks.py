@@ -90,8 +90,11 @@ from mc.kernel.waits import (
     wait_drawn,
 )
 
-N_COUNTS: Final = 12
+N_COUNTS: Final = 13
 """What is counted for each cell, beside the calls of its layers."""
+
+WINDOW_DROPPED: Final = 10
+"""Which of it is kept in memory while a group is simulated."""
 
 
 class Groups(NamedTuple):
@@ -209,6 +212,8 @@ class Fixed(NamedTuple):
     deadline: Any
     has_budget: Any
     n_layers: Any
+    n: Any
+    counts: Any
     stream: Any
     first: Any
     jitter: Any
@@ -217,8 +222,11 @@ class Fixed(NamedTuple):
 
 
 @inlined
-def _retry(fixed, t, entry, failing, run, budget, expired, denied):
+def _retry(fixed, before, t, entry, failing, run, budget, expired, denied):
     """Let a call that failed in some cells go on where it may.
+
+    A request that arrived in the rounds `before`, those of the phase before, is counted if it is
+    dropped.
 
     Returns
     -------
@@ -242,7 +250,8 @@ def _retry(fixed, t, entry, failing, run, budget, expired, denied):
                 fixed.waits, fixed.b, fixed.widths, fixed.offsets, entry, fixed.stream,
                 fixed.first, fixed.jitter,
             )  # fmt: skip
-    if t + wait - (entry >> ARRIVAL_SHIFT) > fixed.deadline:
+    arrival = entry >> ARRIVAL_SHIFT
+    if t + wait - arrival > fixed.deadline:
         expired = add_where(goes, expired, fixed.one)
         goes = U(0)
     if fixed.has_budget:
@@ -253,6 +262,10 @@ def _retry(fixed, t, entry, failing, run, budget, expired, denied):
         elif refused != U(0):
             asked = splat(run, layers_left(fixed.tables, fixed.c, attempt))
             denied = add_where(refused, denied, asked)
+    if unlikely(arrival < before[1]) and arrival >= before[0]:
+        at = WINDOW_DROPPED * fixed.n
+        so_far = load(fixed.one, fixed.counts, at)
+        store(fixed.counts, at, add_where(failing & ~goes, so_far, fixed.one))
     tail, is_new = _schedule(fixed.wheel, t + wait, following, goes)
     return goes, expired, denied, tail, is_new
 
@@ -287,7 +300,7 @@ def _simulate_group(
     fixed = Fixed(
         tables, c, groups.goes_on[g], tables.widths[b], tables.offsets[b], waits, b,
         waits.rows[b], NEXT_ATTEMPT + waits.stride, tables.deadlines[c, 0], has_budget,
-        n_layers, stream, first, jitter, wheel, one,
+        n_layers, n, counts, stream, first, jitter, wheel, one,
     )  # fmt: skip
 
     retries = zero
@@ -300,6 +313,7 @@ def _simulate_group(
     peak = zero
     second_peak = zero
     retries_before_window = zero
+    dropped_before_window = zero
     window_retries = zero
     pending = zero
     drain = splat(zero, -1)
@@ -308,16 +322,26 @@ def _simulate_group(
     next_busy = 0
     t = 0
     for phase in range(3):  # before, inside and after the measured window
+        pending = _pending(wheel, n_waiting, zero, one)
+        dropped = minus(minus(failed, retries), pending)
         if phase == 0:
+            before = (0, 0)
             phase_end = window_start
         elif phase == 1:
+            before = (0, window_start)
             phase_end = window_end
             retries_before_window = retries
+            dropped_before_window = dropped
+            store(counts, WINDOW_DROPPED * n, zero)
         else:
+            before = (window_start, window_end)
             phase_end = n_rounds
             window_retries = minus(retries, retries_before_window)
+            # all that were dropped in it but those that had arrived before
+            window_dropped = minus(dropped, dropped_before_window)
+            strangers = load(zero, counts, WINDOW_DROPPED * n)
+            store(counts, WINDOW_DROPPED * n, minus(window_dropped, strangers))
             if window_start < window_end < n_rounds:
-                pending = _pending(wheel, n_waiting, zero, one)
                 drain = where(equal(pending, zero), zero, drain)
                 undrained = everyone & more(pending, zero)
         phase_peak = zero
@@ -365,7 +389,7 @@ def _simulate_group(
                     arrived = where(served, splat(zero, entry >> ARRIVAL_SHIFT), arrived)
                     run = add_where(mask, run, one)
                     goes, expired, denied, at, is_new = _retry(
-                        fixed, t, entry, mask & ~served, run, budget, expired, denied
+                        fixed, before, t, entry, mask & ~served, run, budget, expired, denied
                     )
                     n_waiting += is_new
                     fullest |= at
@@ -393,7 +417,7 @@ def _simulate_group(
                     run = add_where(mask, run, one)
                     if served != mask:
                         goes, expired, denied, at, is_new = _retry(
-                            fixed, t, entry, mask & ~served, run, budget, expired, denied
+                            fixed, before, t, entry, mask & ~served, run, budget, expired, denied
                         )
                         n_waiting += is_new
                         fullest |= at
@@ -420,8 +444,8 @@ def _simulate_group(
                         if has_budget:
                             budget = load(zero, limits, (first_request + j + 1) * n)
                         goes, expired, denied, at, is_new = _retry(
-                            fixed, t, new_entry + j, everyone & ~served, run, budget, expired,
-                            denied,
+                            fixed, before, t, new_entry + j, everyone & ~served, run, budget,
+                            expired, denied,
                         )  # fmt: skip
                         n_waiting += is_new
                         fullest |= at
@@ -451,8 +475,8 @@ def _simulate_group(
     store(counts, 7 * n, wait_max)
     store(counts, 8 * n, late)
     store(counts, 9 * n, drain)
-    store(counts, 10 * n, expired)
-    store(counts, 11 * n, denied)
+    store(counts, 11 * n, expired)
+    store(counts, 12 * n, denied)
     for lane in range(n):
         c = groups.cells[g, lane]
         if c < 0:
@@ -469,7 +493,7 @@ def _write_row(tables, traffic, c, p, row, counts):
         row, tables, traffic, c, p, np.int64(counts[0]), np.int64(counts[1]), np.int64(counts[2]),
         (np.int64(counts[3]), np.int64(counts[4])), np.int64(counts[5]),
         (np.int64(counts[6]), np.int64(counts[7])), np.int64(counts[8]), np.int64(counts[9]),
-        np.int64(counts[10]), np.int64(counts[11]),
+        np.int64(counts[10]), np.int64(counts[11]), np.int64(counts[12]),
     )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ from mc.kernel.layout import (
     WAIT_MAX,
     WAIT_TOTAL,
     WINDOW_CALLS,
+    WINDOW_DROPPED,
     WINDOW_REQUESTS,
 )
 
@@ -230,6 +231,7 @@ def replicate(draws, waits, deadlines, budgets, breakers, clients, tables, c, wh
             )
             if retry == NO_RETRY:
                 row[DROPPED] += 1
+                row[WINDOW_DROPPED] += window_start <= entry >> ROUND_SHIFT < window_end
                 continue
             pending += 1
             if due < tables.n_rounds and not schedule(wheel, due, retry):

@@ -30,6 +30,7 @@ from mc.kernel.layout import (
     WAIT_MAX,
     WAIT_TOTAL,
     WINDOW_CALLS,
+    WINDOW_DROPPED,
     WINDOW_REQUESTS,
 )
 
@@ -55,7 +56,7 @@ def count_layers(row, tables, c, n_layers, attempt):
 @inlined
 def write_row(
     row, tables, traffic, c, p, retries, dropped, pending, peaks, window_retries, waits, late,
-    drain, expired, denied,
+    drain, window_dropped, expired, denied,
 ):  # fmt: skip
     """Fill a row.
 
@@ -80,6 +81,8 @@ def write_row(
         How many of them waited longer than the threshold.
     drain : int
         Rounds from the end of the window until nothing waits; negative if that does not come.
+    window_dropped : int
+        Requests that arrived inside the window and were given up.
     expired, denied : int
         How often a deadline or the budget stood against a retry.
     """
@@ -102,6 +105,7 @@ def write_row(
     row[WAIT_MAX] = waits[1]
     row[LATE] = late
     row[DRAIN] = drain if has_after and drain >= 0 else UNDEFINED
+    row[WINDOW_DROPPED] = window_dropped
     row[EXPIRED] = expired if tables.deadlines[c, 0] < NEVER else UNDEFINED
     row[DENIED] = denied if tables.scalars[c, C_LIMIT_MASK] != 0 else UNDEFINED
     for i in range(tables.scalars[c, C_LAYERS] - 1):

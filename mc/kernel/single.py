@@ -96,6 +96,7 @@ def _replicate(tables, c, traffic, waits, stream, jitter, wheel, row):
     pending = 0
     retries = 0
     failed = 0
+    window_dropped = 0
     expired = 0
     denied = 0
     wait_total = 0
@@ -155,11 +156,14 @@ def _replicate(tables, c, traffic, waits, stream, jitter, wheel, row):
             if has_budget:
                 end = max(begin, min(end, base + np.int64(limits[U(first_request)]) - retries))
                 for i in range(end, base + n_due):
-                    denied += layers_left(tables, c, attempt_of(entries[U(i)]))
+                    entry = entries[U(i)]
+                    denied += layers_left(tables, c, attempt_of(entry))
+                    window_dropped += window_start <= entry >> ARRIVAL_SHIFT < window_end
             retries += n_due
             if has_budget:
                 while j < n_new and retries > limits[U(first_request + j + 1)]:
                     denied += layers_left(tables, c, 0)
+                    window_dropped += phase == 1
                     j += 1
             if end + n_new - j > begin:
                 new_entry = (t << ARRIVAL_SHIFT) | (first_request + j)
@@ -181,9 +185,12 @@ def _replicate(tables, c, traffic, waits, stream, jitter, wheel, row):
                             wait = wait_drawn(
                                 waits, b, widths, offsets, entry, stream, first, jitter
                             )
-                    if t + wait - (entry >> ARRIVAL_SHIFT) > deadline:
+                    arrival = entry >> ARRIVAL_SHIFT
+                    if t + wait - arrival > deadline:
                         expired += goes
                         goes = 0
+                    if goes == 0:
+                        window_dropped += window_start <= arrival < window_end
                     slot = U((t + wait) & wheel_mask)
                     tail = tails[slot]
                     entries[U(tail)] = following
@@ -202,7 +209,7 @@ def _replicate(tables, c, traffic, waits, stream, jitter, wheel, row):
     dropped = failed - retries - pending
     write_row(
         row, tables, traffic, c, p, retries, dropped, pending, (peak, second_peak), window_retries,
-        (wait_total, wait_max), late, drain, expired, denied,
+        (wait_total, wait_max), late, drain, window_dropped, expired, denied,
     )  # fmt: skip
     return DONE
 

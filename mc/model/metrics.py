@@ -232,6 +232,13 @@ _COUNTERS: Final = (  # in the kernel's order
         most="rounds",
     ),
     Metric(
+        "window_dropped",
+        "requests",
+        "requests that arrived inside the fault window and were given up",
+        heading="window\ndropped",
+        most="requests",
+    ),
+    Metric(
         "expired",
         "retries",
         "how often a deadline made a layer give up; NULL without one",
@@ -293,6 +300,19 @@ _RATIOS: Final = (
         heading="late\nshare",
         decimals=4,
         label="share of requests that were late",
+        most="one",
+    ),
+    Metric(
+        "window_failed_share",
+        "share",
+        "requests that arrived inside the fault window and were given up, over those that arrived "
+        "there; NULL if none did",
+        counter="window_dropped",
+        per="window_requests",
+        nullable=True,
+        heading="window\nfailed",
+        decimals=4,
+        label="share of requests of the fault window that failed",
         most="one",
     ),
     Metric(
