@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mc.experiment import Claim, Relation
-from mc.model import COUNTERS, METRICS, Cell
+from mc.model import COUNTERS, METRICS, PARAMETERS, Cell
 from mc.statistics import intervals, with_ratios
 
 OUTAGE: Final = Cell(fault_rounds=100)
@@ -35,7 +35,11 @@ def cell_frame(*cells: Cell, baseline: int = 0) -> pl.DataFrame:
     """Build the table of cells, as far as statistics read it."""
     lines = [
         {"cell": index, "scenario": "default", "policy": f"p{index}", "baseline": baseline}
-        | {name: value for name, value in cell.parameters.items() if name != "tries"}
+        | {
+            name: PARAMETERS[name].kind.to_column(value) if name == "faults" else value
+            for name, value in cell.parameters.items()
+            if name != "tries"
+        }
         for index, cell in enumerate(cells)
     ]
     int32 = {name: pl.Int32 for name, value in lines[0].items() if isinstance(value, int)}
@@ -61,6 +65,7 @@ def random_rows(n_cells: int, n: int, seed: int) -> pl.DataFrame:
     for cell in range(n_cells):
         columns = {name: generator.poisson(20 + 7 * cell, n) for name in COUNTERS}
         columns["requests"] = requests
+        columns |= {name: requests % 2 for name in COUNTERS if METRICS[name].is_indicator}
         columns["calls"] = requests + generator.poisson(100 * (cell + 1), n)
         columns["wait_total"] = generator.integers(2**40, 2**41, n)
         frames.append(row_frame(columns, cell))

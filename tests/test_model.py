@@ -34,6 +34,7 @@ from mc.model import (
     traffic_key,
 )
 from mc.model.breakers import Consecutive
+from mc.model.faults import Fault
 from mc.model.waits import ceilings
 
 INT32: Final = 2**31 - 1
@@ -47,6 +48,11 @@ LESSON: Final[dict[str, Any]] = {
     "fault_rounds": 0,
     "fault_capacity": 0,
     "failure_rate": 0.0,
+    "fault_failure_rate": None,
+    "faults": (),
+    "queue": 0,
+    "timeout": None,
+    "cancel": False,
     "tries": (1,),
     "chain": "nested",
     "backoff_base": 2.0,
@@ -73,6 +79,11 @@ ENDS: Final[dict[str, tuple[Any, Any]]] = {
     "fault_rounds": (0, INT32),
     "fault_capacity": (0, INT32),
     "failure_rate": (0.0, 1.0),
+    "fault_failure_rate": (0.0, 1.0),
+    "faults": ((), (Fault(0, 1), Fault(1, INT32, 2.5, 1.0, INT32))),
+    "queue": (0, 10_000_000),
+    "timeout": (1, INT32),
+    "cancel": (False, True),
     "tries": ((1,), (65_536,)),
     "chain": ("nested", "flattened"),
     "backoff_base": (0.0, float(INT32)),
@@ -103,6 +114,11 @@ RULES: Final[dict[str, str]] = {
     "fault_rounds": COUNT,
     "fault_capacity": NUMBER,
     "failure_rate": "a number >= 0 and <= 1",
+    "fault_failure_rate": "none or a number >= 0 and <= 1",
+    "faults": "a list of tables {start, length, capacity, failure_rate, capacity_end}",
+    "queue": "a whole number >= 0 and <= 10000000",
+    "timeout": "none or a whole number >= 1 and <= 2147483647",
+    "cancel": "true or false",
     "tries": "a list of whole numbers, each >= 1 and <= 65536",
     "chain": "one of nested, flattened",
     "backoff_base": NUMBER,
@@ -141,6 +157,11 @@ OUTSIDE: Final[dict[str, list[Any]]] = {
     "fault_rounds": [-1, 99.9, 2**31],
     "fault_capacity": [-1, 2**31],
     "failure_rate": [-1e-9, 1.000001],
+    "fault_failure_rate": [-1e-9, 1.5],
+    "faults": ["outage", [{"kind": "outage"}]],
+    "queue": [-1, 0.5, 10_000_001],
+    "timeout": [0, 0.5, 2**31],
+    "cancel": [0, 1, "true"],
     "tries": [[], (), [0], [3, 0], [-1], [2.5], [65_537], [True], [None], ["3"], "3x3", [[3]]],
     "chain": ["nest", "Nested"],
     "backoff_base": [-0.5, 2.0**31, [2, -1], [2, [2]], (None, 2)],
@@ -205,7 +226,8 @@ def test_a_single_number_of_tries_is_one_layer() -> None:
         for name in PARAMETERS
         for value in NOT_A_NUMBER
         if name != "tries"
-        and not (value is None and name in ("budget", "deadline", "first_wait", "breaker"))
+        and not (value is None and RULES[name].startswith("none or"))
+        and not (value is True and name == "cancel")
         and not (value == {} and name in ("budget", "breaker"))  # a table that lacks its kind
         and not (value == [6] and name in PER_LAYER)
     ],
@@ -285,6 +307,36 @@ def test_parameters_that_cannot_stand_together_are_refused(
     assert got == [f"Cell: {expected}"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({}, ": length is missing, it must be a whole number >= 1 and <= 2147483647"),
+        ({"length": 0}, ": length must be a whole number >= 1 and <= 2147483647, got 0"),
+        ({"length": 9, "capacity": -1}, f": capacity must be {NUMBER}, got -1"),
+        (
+            {"length": 9, "rate": 0.3},
+            ": fault has no 'rate'; it has start, length, capacity, failure_rate, capacity_end",
+        ),
+    ],
+)
+def test_a_fault_with_a_fault_names_its_number(entry: dict[str, Any], expected: str) -> None:
+    got = faults(faults=[{"start": 0, "length": 5}, {"start": 5} | entry])
+    assert got == [f"Cell: faults, number 2{expected}"]
+
+
+def test_faults_follow_one_another_and_stand_alone() -> None:
+    got = faults(faults=[{"start": "2 s", "length": "1 s"}, {"start": 250, "length": 9}])
+    assert got == [
+        "Cell: faults must follow one another, got number 2 that begins at 2.5 s (round 250) and "
+        "number 1 until 3 s (round 300)"
+    ]
+    got = faults(faults=[{"start": 0, "length": 5}], fault_rounds=9, fault_start=5)
+    assert got == [
+        f"Cell: {name} must not be given beside faults, which say it all, got {value}"
+        for name, value in (("fault_start", 5), ("fault_rounds", 9))
+    ]
+
+
 def test_extreme_values_together_give_a_message_and_no_other_error() -> None:
     got = faults(arrivals_per_second=1e308, rounds_per_second=1e-308, tries=[65_536] * 8)
     assert len(got) == 3
@@ -311,7 +363,8 @@ def test_values_are_brought_to_their_own_types() -> None:
 def test_every_parameter_and_every_metric_says_its_unit_and_meaning() -> None:
     assert all(parameter.meaning for parameter in PARAMETERS.values())
     without = {name for name, parameter in PARAMETERS.items() if not parameter.unit}
-    assert without == {"chain", "backoff_factor", "jitter", "budget_scope", "breaker"}
+    names = {"chain", "backoff_factor", "jitter", "budget_scope", "breaker", "faults", "cancel"}
+    assert without == names
     assert all(metric.meaning for metric in METRICS.values())
     got = [name for name, metric in METRICS.items() if not metric.unit]
     expected = ["times_usual"]  # a pure number
@@ -429,6 +482,7 @@ def test_every_parameter_changes_the_identity(name: str) -> None:
     values: dict[str, Any] = {
         **{"tries": (3,), "budget": 0.3, "failure_rate": 0.5, "jitter_share": 0.5},
         **{"chain": "flattened", "jitter": "none", "budget_scope": "layer"},
+        **{"fault_failure_rate": 0.5, "faults": [{"start": 1, "length": 2}], "cancel": True},
         "breaker": {"kind": "consecutive"},
     }
     one = Cell(tries=(2, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,11 @@ def test_what_is_counted_of_layers_deadlines_and_budgets_is_there_where_these_ar
     assert got(Cell(tries=(3, 3), deadline=(None, 5))) == ["expired", "calls_1"]
     assert got(Cell(budget=0.3), Cell(tries=(2, 1, 1))) == ["denied", "calls_1", "calls_2"]
     assert got(Cell(tries=(2,), budget=(None,), budget_scope="layer")) == []
+    of_queue = ["refused", "timed_out", "wasted", "queue_peak"]
+    assert got(Cell(queue=5, fault_rounds=3501), Cell(fault_rounds=5)) == of_queue
+    queued = Cell(queue=5, fault_rounds=3400)
+    assert got(queued) == [*of_queue, "recovery", "recovered"]
+    assert got(Cell(queue=5), replace(queued, fault_rounds=3401)) == of_queue
 
 
 def test_what_the_rows_have_no_counter_of_is_left_out_of_every_table() -> None:
@@ -73,6 +79,7 @@ def test_only_a_metric_declared_so_is_ever_undefined() -> None:
         Cell(rounds=20, arrivals_per_second=500, fault_start=2, fault_rounds=5, tries=(9,)),
         Cell(rounds=20),
         Cell(rounds=20, tries=(1,) * MAX_LAYERS, deadline=5, budget=0.1, breaker=Consecutive()),
+        Cell(rounds=20, rounds_per_second=5, fault_start=1, fault_rounds=1, queue=9),
     ]
     rows = with_ratios(mc.simulate(cells, replications=20, seed=1), cell_frame(*cells))
     got = {name for name in METRICS if rows[name].null_count()}

@@ -49,8 +49,12 @@ def test_a_summary_equals_scipy_and_numpy(n: int) -> None:
         interval = stats.ttest_1samp(x, 0).confidence_interval(0.95)
         got = line(summary, metric)
         moments = {"mean": x.mean(), "sd": x.std(ddof=1), "mcse": stats.sem(x)}
-        assert got["note"] == note_of(x)
-        if given_of(x):
+        is_share = METRICS[metric].is_indicator
+        assert got["note"] == (None if is_share else note_of(x))
+        if is_share:
+            low, high = interval_of_share(int(x.sum()), n)
+            moments |= {"ci_low": low, "ci_high": high}
+        elif given_of(x):
             moments |= {"ci_low": interval.low, "ci_high": interval.high}
         else:
             assert (got["ci_low"], got["ci_high"]) == (None, None), metric

@@ -22,7 +22,7 @@ from mc.model import Generator
 SEED: Final = 20260802
 COLUMNS: Final = [
     *("cell", "replication", "round", "calls", "primary", "retries"),
-    *("successful", "failed", "dropped", "capacity", "waiting"),
+    *("successful", "failed", "dropped", "capacity", "waiting", "queued"),
 ]
 
 

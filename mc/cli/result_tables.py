@@ -332,7 +332,8 @@ def _is_certain(cell: Mapping[str, Any], metric: str) -> bool:
     """Whether a metric cannot vary for want of retries."""
     from mc.model import METRICS
 
-    return cell["max_attempts"] == 1 and METRICS[metric].without_retries is not None
+    once = cell["max_attempts"] == 1 and not cell["queue"]
+    return once and METRICS[metric].without_retries is not None
 
 
 def percent_defined(estimate: Mapping[str, Any]) -> str:

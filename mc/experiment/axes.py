@@ -84,8 +84,8 @@ def read_axes_of_tables(data: Mapping[str, Any]) -> Checked[None]:
     if not isinstance(grid, dict):
         return
     for name, axis in grid.items():
-        is_table = name in PARAMETERS and bool(PARAMETERS[name].kind.tables)
-        if not is_table or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
+        kinds = PARAMETERS[name].kind.tables if name in PARAMETERS else {}
+        if not kinds or "" in kinds or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
             continue
         base = fixed.pop(name, {}) if isinstance(fixed, dict) else {}
         whole = (base if isinstance(base, dict) else {"kind": "ratio", "ratio": base}) | axis

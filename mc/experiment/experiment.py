@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
 from mc.experiment.remarks import HARDLY_MEANT, MOST_SAVED, saving_remark, share_saved
-from mc.model import PARAMETERS, Cell, Generator, Thresholds, rejects, units
+from mc.model import PARAMETERS, Cell, Generator, Thresholds, has_queue, rejects, units
 from mc.model.digits import MIN_REPLICATIONS
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
@@ -260,7 +260,9 @@ class Experiment:
         once = [
             (point.scenario, _USED_WITHOUT_RETRIES(point.parameters))
             for point in self.points
-            if point.parameters.max_attempts == 1 and not rejects(point.parameters)
+            if point.parameters.max_attempts == 1
+            and not rejects(point.parameters)
+            and not has_queue(point.parameters)
         ]
         n = len(once) - len(set(once))
         hints = []

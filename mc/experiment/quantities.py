@@ -63,7 +63,7 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
             if name not in PARAMETERS:
                 continue
             kinds = PARAMETERS[name].kind.tables
-            is_table = bool(kinds) and _has_table(value)
+            is_table = bool(kinds) and _has_table(kinds, value)
             has_text = _has_text(value) and bool(PARAMETERS[name].dimension or is_table)
             if has_text or is_table:
                 if varying and (has_text or _has_times(kinds, value)):
@@ -77,7 +77,7 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
                 except ValueError as error:
                     yield f"{label}: {error}"
                     table[name] = FAULTY
-                if label in ("[grid]", "[design]") and not _has_table(value):
+                if label in ("[grid]", "[design]") and not is_table:
                     in_units.append(name)
     yield from _read_numbers_of_metrics(data, None if varying else per_second)
     return in_units
@@ -161,18 +161,18 @@ def _has_number_with_unit(value: object) -> bool:
     return isinstance(value, str) and units.begins_with_a_number(value)
 
 
-def _has_table(value: object) -> bool:
-    """Whether a value is a table with a kind, or one of a list is."""
+def _has_table(tables: Mapping[str, type[Settings]], value: object) -> bool:
+    """Whether a value is a table with a kind (or one that needs none), or one of a list is."""
     if isinstance(value, list):
-        return any(map(_has_table, value))
-    return isinstance(value, dict) and "kind" in value
+        return any(_has_table(tables, entry) for entry in value)
+    return isinstance(value, dict) and ("kind" in value or ("" in tables and "from" not in value))
 
 
 def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
     """Whether there is a default in a table that is a time."""
     if isinstance(value, list):
         return any(_has_times(tables, entry) for entry in value)
-    settings = tables.get(str(value.get("kind"))) if isinstance(value, dict) else None
+    settings = tables.get(str(value.get("kind", ""))) if isinstance(value, dict) else None
     return (
         isinstance(value, dict)
         and settings is not None
@@ -184,7 +184,7 @@ def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
 
 
 def _number(name: str, value: Any, per_second: float) -> Any:
-    if isinstance(value, dict) and not _has_table(value):
+    if isinstance(value, dict) and not _has_table(PARAMETERS[name].kind.tables, value):
         return {
             key: entry if key == "scale" else _number(name, entry, per_second)
             for key, entry in value.items()

@@ -15,6 +15,8 @@
     delays        how long a layer waits
     budgets       what may refuse a retry, or a call
     breakers      what may reject a call
+    queues        the calls that wait before the dependency
+    recovery      whether a run comes back after its fault
     generators    where its draws come from: Philox
     lesson        the lesson's own generator
     cache       how compiled code is made and kept
@@ -52,6 +54,7 @@ from mc.kernel.layout import (
     NEVER,
     NO_BREAKER,
     NO_DEADLINE,
+    PLACES,
     POLLY,
     POLLY_STEPS,
     REJECTED,
@@ -64,6 +67,8 @@ from mc.kernel.layout import (
     ROUND_PENDING,
     ROUND_PRIMARY,
     ROUND_RETRIES,
+    ROUND_SUCCESSFUL,
+    ROUND_WAITING,
     UNDEFINED,
     Alike,
     CellTables,
@@ -98,6 +103,8 @@ __all__ = [
     "ROUND_PENDING",
     "ROUND_PRIMARY",
     "ROUND_RETRIES",
+    "ROUND_SUCCESSFUL",
+    "ROUND_WAITING",
     "UNDEFINED",
     "Alike",
     "CellTables",
@@ -110,6 +117,9 @@ __all__ = [
 
 _ROOM_BITS: Final = 5
 """log2 of the calls that a slot of the wheel has room for at first."""
+
+_PLACES: Final = 4096
+"""Calls that the memory of a queue has room for at first."""
 
 _IN_FLIGHT: Final = 500
 """Requests whose draws are remembered beside a table of waits, which has most of the others."""
@@ -175,8 +185,8 @@ def simulate_lesson(
     return _grow(
         lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
         lambda wheel, start: simulate_rounds(
-            draws, None, None, None, None, None, tables, cells, seeds, wheel, counters, start,
-            record,
+            draws, None, None, None, None, None, None, None, tables, cells, seeds, wheel, counters,
+            start, record,
         ),
     )  # fmt: skip
 
@@ -205,19 +215,24 @@ class Parts(NamedTuple):
         Whether there are any.
     budgets, breaker : int
         As in C_BUDGETS, C_BREAKER.
+    queued : bool
+        Whether calls may wait.
     """
 
     jitter: int
     deadlines: bool
     budgets: int
     breaker: int = NO_BREAKER
+    queued: bool = False
 
 
 def loop_of(kind: ChainKind, *, recorded: bool = False) -> Parts | None:
     """Which loop a cell goes through: None for the fast one, or the parts of the general one."""
-    parts = Parts(kind.jitter, kind.deadlines != NO_DEADLINE, kind.budgets, kind.breaker)
+    has_deadlines, is_queued = kind.deadlines != NO_DEADLINE, kind.queued == 1
+    parts = Parts(kind.jitter, has_deadlines, kind.budgets, kind.breaker, is_queued)
     by_table = (kind.jitter, kind.budgets, kind.breaker) == (BY_TABLE, CHAIN_BUDGET, NO_BREAKER)
-    return None if by_table and kind.deadlines != LAYER_DEADLINES and not recorded else parts
+    by_table = by_table and kind.deadlines != LAYER_DEADLINES and not is_queued
+    return None if by_table and not recorded else parts
 
 
 def _by_loop(tables: CellTables, *, recorded: bool) -> dict[Parts | None, list[int]]:
@@ -242,6 +257,8 @@ def _simulate_rounds(
     from mc.kernel.chain import empty_deadlines
     from mc.kernel.delays import empty_waits
     from mc.kernel.generators import philox_draws
+    from mc.kernel.queues import empty_queue
+    from mc.kernel.recovery import empty_seconds
     from mc.kernel.rounds import simulate_rounds
 
     some, draws = np.array(cells), philox_draws(tables, seed)
@@ -250,13 +267,18 @@ def _simulate_rounds(
     budgets = empty_budgets(tables, some, parts.budgets) if parts.budgets else None
     breakers = empty_breakers(tables, some, parts.breaker) if parts.breaker else None
     clients = empty_clients(tables) if parts.budgets or parts.breaker else None
-    return _grow(
-        lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
-        lambda wheel, start: simulate_rounds(
-            draws, waits, deadlines, budgets, breakers, clients, tables, some, replications,
-            wheel, counters, start, record,
-        ),
-    )  # fmt: skip
+    seconds = empty_seconds() if parts.queued else None
+    status, r, room_bits, n_places = GROW, 0, _ROOM_BITS, _PLACES
+    while status in (GROW, PLACES):
+        wheel = empty_wheel(tables.wheel_size, room_bits)
+        queue = empty_queue(tables, some, n_places) if parts.queued else None
+        status, r = simulate_rounds(
+            draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, some,
+            replications, wheel, counters, r, record,
+        )  # fmt: skip
+        room_bits += status == GROW
+        n_places *= 4 if status == PLACES else 1
+    return int(status), int(r)
 
 
 def _simulate_by_tables(

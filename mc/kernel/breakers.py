@@ -5,7 +5,8 @@ rejected call fails at once, and the chain decides as after any failure. CLOSED:
 they are rejected. The first call so many rounds after the round of opening finds the breaker
 HALF_OPEN, which lets some calls pass and decides by their outcomes.
 
-The outcome of a call comes in its own round, before the next call passes; so none is late.
+The outcome of a call that waited in a queue may come in another state than that in which it
+passed: CountWindow counts it there, as its library does, InARow does not.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class InARow(NamedTuple):
 
     Attributes
     ----------
-    numbers : ndarray of int64, shape (N, 5)
+    numbers : ndarray of int64, shape (N, 6)
         Of each client: state; round of opening; since the last change of state calls that passed,
-        successes, and failures in a row.
+        successes, and failures in a row; how often the state has changed.
 
     Notes
     -----
@@ -90,6 +91,7 @@ _LEFT: Final = 7
 _PASSED: Final = 2
 _SUCCESSES: Final = 3
 _FAILURES: Final = 4
+_GENERATION: Final = 5
 
 
 def empty_breakers(tables: CellTables, cells: NDArray[np.int64], kind: int) -> CountWindow | InARow:
@@ -99,7 +101,7 @@ def empty_breakers(tables: CellTables, cells: NDArray[np.int64], kind: int) -> C
         longest = tables.breakers[cells][:, (K_WINDOW, K_TRIALS)].max()
         outcomes = np.empty((n_clients, longest), np.uint8)
         return CountWindow(np.empty((n_clients, 8), np.int64), outcomes)
-    return InARow(np.empty((n_clients, 5), np.int64))
+    return InARow(np.empty((n_clients, 6), np.int64))
 
 
 def start_breakers(breakers, tables, c):
@@ -110,8 +112,12 @@ def permits(breakers, tables, c, client, t):
     """Whether a call may pass in round t."""
 
 
-def records(breakers, tables, c, client, t, failed):
-    """Hear the outcome of a call that passed."""
+def generation_of(breakers, client):
+    """The generation in which a call passes, where late outcomes do not count."""
+
+
+def records(breakers, tables, c, client, t, failed, generation):
+    """Hear the outcome of a call that passed in a generation."""
 
 
 @form_for(None, start_breakers)
@@ -124,8 +130,13 @@ def _(breakers, tables, c, client, t):
     return True
 
 
+@form_for((None, CountWindow), generation_of)
+def _(breakers, client):
+    return 0
+
+
 @form_for(None, records)
-def _(breakers, tables, c, client, t, failed):
+def _(breakers, tables, c, client, t, failed, generation):
     pass
 
 
@@ -179,7 +190,7 @@ def _(breakers, tables, c, client, t):
 
 
 @form_for(CountWindow, records)
-def _(breakers, tables, c, client, t, failed):
+def _(breakers, tables, c, client, t, failed, generation):
     numbers, settings = breakers.numbers[client], tables.breakers[c]
     append(numbers, breakers.outcomes[client], np.int64(failed))
     held = numbers[_HELD]
@@ -199,14 +210,21 @@ def _(breakers, tables, c, client, t, failed):
 @compiled()
 def change(numbers, state):
     """Go to a state."""
-    numbers[:] = 0
+    numbers[:_GENERATION] = 0
     numbers[_STATE] = state
+    numbers[_GENERATION] += 1
 
 
 @form_for(InARow, start_breakers)
 def _(breakers, tables, c):
     for client in range(tables.scalars[c, C_CLIENTS]):
+        breakers.numbers[client, _GENERATION] = 0
         change(breakers.numbers[client], CLOSED)
+
+
+@form_for(InARow, generation_of)
+def _(breakers, client):
+    return breakers.numbers[client, _GENERATION]
 
 
 @form_for(InARow, permits)
@@ -223,8 +241,10 @@ def _(breakers, tables, c, client, t):
 
 
 @form_for(InARow, records)
-def _(breakers, tables, c, client, t, failed):
+def _(breakers, tables, c, client, t, failed, generation):
     numbers, settings = breakers.numbers[client], tables.breakers[c]
+    if generation != numbers[_GENERATION]:
+        return
     if not failed:
         numbers[_FAILURES] = 0
         numbers[_SUCCESSES] += 1

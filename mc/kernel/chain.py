@@ -20,6 +20,7 @@ from mc.kernel.layout import (
     C_CHAIN,
     C_LAYERS,
     INDEX_MASK,
+    NEVER,
     REQUEST_SHIFT,
     CellTables,
 )
@@ -102,3 +103,21 @@ def out_of_time(deadlines, tables, c, i, retry, due):
         if due - deadlines.started[request, outer] > tables.deadlines[c, outer]:
             return outer
     return -1
+
+
+def last_round(deadlines, tables, c, entry):
+    """The round at whose end a waiting call is given up for a deadline; NEVER without one."""
+
+
+@form_for(None, last_round)
+def _(deadlines, tables, c, entry):
+    return NEVER
+
+
+@form_for(Deadlines, last_round)
+def _(deadlines, tables, c, entry):
+    request, last = (entry & INDEX_MASK) >> REQUEST_SHIFT, NEVER
+    for i in range(tables.scalars[c, C_LAYERS]):
+        if tables.deadlines[c, i] < NEVER:
+            last = min(last, deadlines.started[request, i] + tables.deadlines[c, i])
+    return last

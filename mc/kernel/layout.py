@@ -48,7 +48,15 @@ REJECTED: Final = 18
 CALLS_OF_LAYER: Final = 19
 """The first of the counters of layers: one for each but the innermost, the outermost first."""
 N_COUNTERS: Final = 19
-"""Those of a cell with one layer."""
+"""Those of a cell with one layer and no queue."""
+MOST_LAYERS: Final = 8
+REFUSED: Final = CALLS_OF_LAYER + MOST_LAYERS - 1
+TIMED_OUT: Final = REFUSED + 1
+WASTED: Final = REFUSED + 2
+QUEUE_PEAK: Final = REFUSED + 3
+RECOVERY: Final = REFUSED + 4
+RECOVERED: Final = REFUSED + 5
+"""Those of a queue come last: rows of cells without one are no longer for it."""
 
 UNDEFINED: Final = -1
 """Stands for NULL in a counter that is otherwise never negative."""
@@ -60,7 +68,9 @@ ROUND_RETRIES: Final = 1
 ROUND_FAILED: Final = 2
 ROUND_DROPPED: Final = 3
 ROUND_PENDING: Final = 4
-N_RECORDED: Final = 5
+ROUND_SUCCESSFUL: Final = 5
+ROUND_WAITING: Final = 6
+N_RECORDED: Final = 7
 
 # --- statuses ------------------------------------------------------------------------------------
 
@@ -69,6 +79,8 @@ GROW: Final = 1
 """A slot of the wheel is full; the replications before the one reported stand."""
 REQUESTS: Final = 2
 """A replication has more requests than its tables have room for."""
+PLACES: Final = 3
+"""A call has no place in the queue's memory; otherwise as GROW."""
 
 # --- tables of cells -----------------------------------------------------------------------------
 
@@ -85,9 +97,14 @@ C_JITTER: Final = 9
 C_DEADLINES: Final = 10
 C_BUDGETS: Final = 11
 C_BREAKER: Final = 12
-C_SEES: Final = 13
-C_CLIENTS: Final = 14
-N_SCALARS: Final = 15
+C_QUEUED: Final = 13
+C_SEES: Final = 14
+C_CLIENTS: Final = 15
+C_QUEUE: Final = 16
+C_TIMEOUT: Final = 17
+C_CANCEL: Final = 18
+C_SECONDS: Final = 19
+N_SCALARS: Final = 20
 
 CHAIN_KIND: Final = slice(C_LAYERS, C_SEES)
 """Columns that are a `ChainKind`."""
@@ -153,6 +170,8 @@ class ChainKind(NamedTuple):
         How many its chain has.
     jitter, deadlines, budgets, breaker : int
         As in C_JITTER, C_DEADLINES, C_BUDGETS, C_BREAKER.
+    queued : int
+        Whether calls may wait before the dependency, as in C_QUEUED.
     """
 
     layers: int = 1
@@ -160,10 +179,11 @@ class ChainKind(NamedTuple):
     deadlines: int = NO_DEADLINE
     budgets: int = CHAIN_BUDGET
     breaker: int = NO_BREAKER
+    queued: int = 0
 
 
 NEVER: Final = 1 << 62
-"""The deadline of a layer that has none."""
+"""The deadline of a layer, or the time-out of a call, that has none."""
 
 POLLY_STEPS: Final = 1024
 """Steps of a curve of `CellTables.polly`: the 10 high bits of a word name one."""
@@ -224,6 +244,9 @@ class CellTables(NamedTuple):
         calls that decide, rounds before it tries again, calls with which it does.
     polly : ndarray of int64, shape (F, POLLY_STEPS + 1)
         Curves of the jitter POLLY, by the step of u, in 2**-32 rounds.
+    seconds : ndarray of int32, shape (lengths of a round, whole seconds + 1)
+        First rounds of the whole seconds of the run, and the round after the last; a round of more
+        than a second is one of them. Filled up with the largest number.
     limits : ndarray of int32, shape (budgets, n_requests + 1)
         Most retries that a budget of the chain allows, by the number of primary calls.
     n_requests : int
@@ -252,6 +275,7 @@ class CellTables(NamedTuple):
     budgets: NDArray[np.int64]
     breakers: NDArray[np.int64]
     polly: NDArray[np.int64]
+    seconds: NDArray[np.int32]
     limits: NDArray[np.int32]
     n_requests: int
     ahead: tuple[int, int]
@@ -302,6 +326,7 @@ def smallest_tables(number: type, shape: Collection[Alike]) -> CellTables:
         budgets=np.zeros((n, 1, N_OF_BUDGET), np.int64),
         breakers=np.zeros((n, N_OF_BREAKER), np.int64),
         polly=np.empty((0, POLLY_STEPS + 1), np.int64),
+        seconds=np.empty((1, 0), np.int32),
         limits=np.zeros((1, 1), np.int32),
         n_requests=0,
         ahead=(0, 0),

@@ -2,16 +2,16 @@
 
 It follows the model step by step and keeps nothing in mind but what the model does, so it is the
 place for whatever no table can say. What differs between cells (the generator, what layers
-remember of their waits, deadlines, budgets) is an argument with a type of its own, None where a
-cell has no such thing: functions are chosen by it when the loop is compiled, so nobody pays for
-what a cell does not use. Under `philox` its rows are those of the fast loop, bit for bit.
+remember of their waits, deadlines, budgets, a queue) is an argument with a type of its own, None
+where a cell has no such thing: functions are chosen by it when the loop is compiled, so nobody pays
+for what a cell does not use. Under `philox` its rows are those of the fast loop, bit for bit.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mc.kernel.breakers import permits, records, start_breakers
+from mc.kernel.breakers import generation_of, permits, records, start_breakers
 from mc.kernel.budgets import (
     FAILED,
     GIVEN_UP,
@@ -34,10 +34,12 @@ from mc.kernel.layout import (
     B_K,
     C_BREAKER,
     C_BUDGETS,
+    C_CANCEL,
     C_DEADLINES,
     C_LAYERS,
     C_LIMIT_MASK,
     C_PROFILE,
+    C_QUEUE,
     C_SEES,
     C_THRESHOLD,
     CALLS,
@@ -56,7 +58,11 @@ from mc.kernel.layout import (
     P_WINDOW_END,
     P_WINDOW_START,
     PEAK,
+    PLACES,
     PRIMARY,
+    QUEUE_PEAK,
+    RECOVERED,
+    REFUSED,
     REJECTED,
     REQUEST_COUNT,
     REQUEST_SHIFT,
@@ -68,18 +74,40 @@ from mc.kernel.layout import (
     ROUND_PRIMARY,
     ROUND_RETRIES,
     ROUND_SHIFT,
+    ROUND_SUCCESSFUL,
+    ROUND_WAITING,
     SECOND_PEAK,
     SUCCESSFUL,
+    TIMED_OUT,
     UNDEFINED,
     WAIT_MAX,
     WAIT_TOTAL,
+    WASTED,
     WINDOW_CALLS,
     WINDOW_DROPPED,
     WINDOW_REQUESTS,
 )
+from mc.kernel.queues import (
+    ENTRY,
+    FAILED_AT_ONCE,
+    GENERATION,
+    LAYER,
+    NO_PLACE,
+    NOBODY,
+    WAITING,
+    add_call,
+    first_given_up,
+    first_of,
+    free_place,
+    start_queue,
+    start_waiting,
+    stop_waiting,
+)
+from mc.kernel.recovery import start_seconds, watch, write_recovery
 
 PASSED = -1
 NO_RETRY = -1
+NO_ROOM = -1
 
 
 @compiled()
@@ -111,16 +139,30 @@ def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
 
 
 @compiled()
+def ended(tables, c, t, entry, success, row):
+    """Count a request that ends in round t."""
+    arrived = entry >> ROUND_SHIFT
+    if not success:
+        p = tables.scalars[c, C_PROFILE]
+        row[DROPPED] += 1
+        row[WINDOW_DROPPED] += (
+            tables.profiles[p, P_WINDOW_START] <= arrived < tables.profiles[p, P_WINDOW_END]
+        )
+        return
+    waited = t - arrived
+    row[SUCCESSFUL] += 1
+    row[WAIT_TOTAL] += waited
+    row[WAIT_MAX] = max(row[WAIT_MAX], waited)
+    row[LATE] += waited > tables.scalars[c, C_THRESHOLD]
+
+
+@compiled()
 def succeeded(budgets, tables, c, client, t, entry, row):
     """End a request whose call of round t succeeded."""
     for i in range(tables.scalars[c, C_LAYERS]):
         if sees(budgets, tables, c, i):
             ends(budgets, tables, c, i, client, t, entry, OK)
-    waited = t - (entry >> ROUND_SHIFT)
-    row[SUCCESSFUL] += 1
-    row[WAIT_TOTAL] += waited
-    row[WAIT_MAX] = max(row[WAIT_MAX], waited)
-    row[LATE] += waited > tables.scalars[c, C_THRESHOLD]
+    ended(tables, c, t, entry, True, row)
 
 
 @compiled()
@@ -170,6 +212,24 @@ def schedule(wheel, due, entry):
 
 
 @compiled()
+def failed(draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, i, row):
+    """Let layer i decide, and those outside, after its call failed in round t.
+
+    Returns
+    -------
+    int
+        How many retries that makes, 1 or 0; NO_ROOM on the wheel.
+    """
+    retry, due = decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row)
+    if retry == NO_RETRY:
+        ended(tables, c, t, entry, False, row)
+        return 0
+    if due < tables.n_rounds and not schedule(wheel, due, retry):
+        return NO_ROOM
+    return 1
+
+
+@compiled()
 def called(wheel, slot, n_due, t, first, i):
     """The i-th call of a round: retries that are due, then the first calls of new requests."""
     if i < n_due:
@@ -178,7 +238,131 @@ def called(wheel, slot, n_due, t, first, i):
 
 
 @compiled()
-def replicate(draws, waits, deadlines, budgets, breakers, clients, tables, c, wheel, row, record):
+def serve_from_queue(
+    draws, waits, deadlines, budgets, breakers, clients, queue, tables, c, wheel, t, slot, n_due,
+    n_new, first, row,
+):  # fmt: skip
+    """Play the calls of a round where they may wait: first all come, then everything is decided.
+
+    Decided are calls that failed at once, then those that are served, in the order of the queue,
+    then those whose callers give up, the oldest first.
+
+    Returns
+    -------
+    status, n_calls, n_failed, pending : int
+        Calls that reached the dependency, how many failed in this round, and by how many the
+        retries that wait, for their round or in the queue, are more.
+    """
+    p, innermost = tables.scalars[c, C_PROFILE], tables.scalars[c, C_LAYERS] - 1
+    capacity = np.int64(tables.capacities[p, t])
+    n_calls, n_failed, pending = 0, 0, 0
+    for i in range(n_due + n_new):
+        entry = called(wheel, slot, n_due, t, first, i)
+        client = client_of(clients, tables, c, entry)
+        layer = passes(
+            draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
+        )  # fmt: skip
+        name = FAILED_AT_ONCE
+        if layer == PASSED:
+            row[RETRIES if i < n_due else PRIMARY] += 1
+            n_calls += 1
+            if queue.n_waiting[0] < tables.scalars[c, C_QUEUE] + capacity:
+                name = WAITING
+                pending += i < n_due
+            else:
+                row[REFUSED] += 1
+        place = add_call(queue, name, entry, generation_of(breakers, client), layer)
+        if place == NO_PLACE:
+            return PLACES, 0, 0, 0
+        if name == WAITING:
+            start_waiting(queue, deadlines, tables, c, t, place)
+    row[QUEUE_PEAK] = max(row[QUEUE_PEAK], queue.n_waiting[0])
+
+    place = first_of(queue, FAILED_AT_ONCE)
+    while place != NO_PLACE:
+        entry, layer = queue.calls[place, ENTRY], queue.calls[place, LAYER]
+        client = client_of(clients, tables, c, entry)
+        if layer == PASSED:  # and was refused
+            generation = queue.calls[place, GENERATION]
+            records(breakers, tables, c, client, t, True, generation)
+            n_failed += 1
+            layer = innermost
+        retries = failed(
+            draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
+        )
+        if retries == NO_ROOM:
+            return GROW, 0, 0, 0
+        pending += retries
+        free_place(queue, place, FAILED_AT_ONCE)
+        place = first_of(queue, FAILED_AT_ONCE)
+
+    for _ in range(min(capacity, queue.n_waiting[0])):
+        place = first_of(queue, WAITING)
+        entry, generation = stop_waiting(queue, place), queue.calls[place, GENERATION]
+        free_place(queue, place, WAITING)
+        if entry == NOBODY:
+            row[WASTED] += 1
+            continue
+        pending -= entry & ATTEMPT_MASK > 0
+        client = client_of(clients, tables, c, entry)
+        is_failure = fails(draws, tables, p, t, entry)
+        records(breakers, tables, c, client, t, is_failure, generation)
+        if not is_failure:
+            succeeded(budgets, tables, c, client, t, entry, row)
+            continue
+        n_failed += 1
+        retries = failed(
+            draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, innermost, row
+        )
+        if retries == NO_ROOM:
+            return GROW, 0, 0, 0
+        pending += retries
+
+    place = first_given_up(queue, t)
+    while place != NO_PLACE:
+        entry, generation = stop_waiting(queue, place), queue.calls[place, GENERATION]
+        if tables.scalars[c, C_CANCEL] == 1:
+            free_place(queue, place, WAITING)
+        pending -= entry & ATTEMPT_MASK > 0
+        n_failed += 1
+        client = client_of(clients, tables, c, entry)
+        records(breakers, tables, c, client, t, True, generation)
+        layer = give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row)
+        retries = failed(
+            draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
+        )
+        if retries == NO_ROOM:
+            return GROW, 0, 0, 0
+        pending += retries
+        place = first_given_up(queue, t)
+    return DONE, n_calls, n_failed, pending
+
+
+@compiled()
+def give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row):
+    """Give up a call that waits at the end of round t; the layer that decides then.
+
+    If a layer's time is over that is its caller, otherwise the innermost, whose call timed out.
+    """
+    innermost = tables.scalars[c, C_LAYERS] - 1
+    over = -1
+    if deadlines is not None:
+        over = out_of_time(deadlines, tables, c, innermost, entry, t + 1)
+    if over < 0:
+        row[TIMED_OUT] += 1
+        return innermost
+    row[EXPIRED] += 1
+    for i in range(over, innermost + 1):
+        if sees(budgets, tables, c, i):
+            ends(budgets, tables, c, i, client, t, entry, GIVEN_UP)
+    return over - 1
+
+
+@compiled()
+def replicate(
+    draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, c, wheel, row,
+    record,
+):  # fmt: skip
     """Simulate one replication of one cell; give the status."""
     p = tables.scalars[c, C_PROFILE]
     window_start = tables.profiles[p, P_WINDOW_START]
@@ -190,7 +374,11 @@ def replicate(draws, waits, deadlines, budgets, breakers, clients, tables, c, wh
     start_cell(draws)
     start_budgets(budgets, tables, c)
     start_breakers(breakers, tables, c)
-    pending = 0  # requests that wait for a retry, which may be due after the end
+    if queue is not None:
+        row[REFUSED:RECOVERED] = 0
+        start_queue(queue)
+        start_seconds(seconds)
+    pending = 0  # requests that wait for a retry, which may be due after the end, or in the queue
     for t in range(tables.n_rounds):
         if t >= window_end and pending == 0 and row[DRAIN] == UNDEFINED:
             row[DRAIN] = t - window_end
@@ -209,33 +397,42 @@ def replicate(draws, waits, deadlines, budgets, breakers, clients, tables, c, wh
             announce(budgets, clients, tables, c, t, called(wheel, slot, n_due, t, first, i))
 
         primary, retries, n_failed, dropped = row[PRIMARY], row[RETRIES], 0, row[DROPPED]
+        successful = row[SUCCESSFUL]
         n_calls = 0  # that have reached the dependency
-        for i in range(n_due + n_new):
-            entry = called(wheel, slot, n_due, t, first, i)
-            client = client_of(clients, tables, c, entry)
-            layer = passes(
-                draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
+        if queue is not None:
+            status, n_calls, n_failed, more = serve_from_queue(
+                draws, waits, deadlines, budgets, breakers, clients, queue, tables, c, wheel, t,
+                slot, n_due, n_new, first, row,
             )  # fmt: skip
-            if layer == PASSED:
-                row[RETRIES if i < n_due else PRIMARY] += 1
-                n_calls += 1
-                failed = n_calls > tables.capacities[p, t] or fails(draws, tables, p, t, entry)
-                records(breakers, tables, c, client, t, failed)
-                if not failed:
-                    succeeded(budgets, tables, c, client, t, entry, row)
-                    continue
-                n_failed += 1
-                layer = innermost
-            retry, due = decide(
-                draws, waits, deadlines, budgets, tables, c, client, t, entry, layer, row
-            )
-            if retry == NO_RETRY:
-                row[DROPPED] += 1
-                row[WINDOW_DROPPED] += window_start <= entry >> ROUND_SHIFT < window_end
-                continue
-            pending += 1
-            if due < tables.n_rounds and not schedule(wheel, due, retry):
-                return GROW
+            if status != DONE:
+                return status
+            pending += more
+            watch(seconds, tables, c, t, row)
+        else:
+            for i in range(n_due + n_new):
+                entry = called(wheel, slot, n_due, t, first, i)
+                client = client_of(clients, tables, c, entry)
+                layer = passes(
+                    draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
+                )  # fmt: skip
+                if layer == PASSED:
+                    row[RETRIES if i < n_due else PRIMARY] += 1
+                    n_calls += 1
+                    is_failure = n_calls > tables.capacities[p, t]
+                    is_failure = is_failure or fails(draws, tables, p, t, entry)
+                    generation = generation_of(breakers, client)
+                    records(breakers, tables, c, client, t, is_failure, generation)
+                    if not is_failure:
+                        succeeded(budgets, tables, c, client, t, entry, row)
+                        continue
+                    n_failed += 1
+                    layer = innermost
+                more = failed(
+                    draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
+                )
+                if more == NO_ROOM:
+                    return GROW
+                pending += more
 
         row[PEAK] = max(row[PEAK], n_calls)
         if window_start <= t < window_end:
@@ -249,14 +446,20 @@ def replicate(draws, waits, deadlines, budgets, breakers, clients, tables, c, wh
             record[ROUND_FAILED, t] = n_failed
             record[ROUND_DROPPED, t] = row[DROPPED] - dropped
             record[ROUND_PENDING, t] = pending
+            record[ROUND_SUCCESSFUL, t] = row[SUCCESSFUL] - successful
+            record[ROUND_WAITING, t] = 0
+            if queue is not None:
+                record[ROUND_WAITING, t] = queue.n_waiting[0]
 
     row[CALLS] = row[PRIMARY] + row[RETRIES]
-    row[IN_FLIGHT] = pending
+    row[IN_FLIGHT] = row[REQUEST_COUNT] - row[SUCCESSFUL] - row[DROPPED]
     if pending == 0 and row[DRAIN] == UNDEFINED:
         row[DRAIN] = tables.n_rounds - window_end
     if not has_after:
         row[SECOND_PEAK] = UNDEFINED
         row[DRAIN] = UNDEFINED
+    if queue is not None:
+        write_recovery(seconds, tables, c, row)
     leave_out(tables, c, row)
     return DONE
 
@@ -278,8 +481,8 @@ def leave_out(tables, c, row):
 
 @compiled(entry=True)
 def simulate_rounds(
-    draws, waits, deadlines, budgets, breakers, clients, tables, cells, indices, wheel, counters,
-    start, record,
+    draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, cells, indices,
+    wheel, counters, start, record,
 ):  # fmt: skip
     """Fill the rows of some cells, replication by replication.
 
@@ -297,6 +500,8 @@ def simulate_rounds(
         What breakers remember; None where there is none.
     clients : Clients or None
         Whose the requests are; None without budgets (but that of a table) and breakers.
+    queue, seconds : Queue and Seconds, or None
+        Who waits, and how the seconds went; None where no call waits.
     tables : CellTables
         C cells.
     cells : ndarray of int64, shape (K,)
@@ -308,22 +513,23 @@ def simulate_rounds(
     counters : ndarray of int64, shape (R, C, N_COUNTERS or more)
         Output, overwritten from replication `start` on.
     start : int
-        Where to begin: 0, or the replication that a GROW named.
+        Where to begin: 0, or the replication that a GROW or PLACES named.
     record : ndarray of int32, shape (R, C, N_RECORDED, T), or None
         Output: calls of each round that are primary, retries, failed, and given up.
 
     Returns
     -------
     status, r : int
-        DONE; or GROW or REQUESTS and the replication in which it happened. Those before it stand.
+        DONE; or GROW, PLACES or REQUESTS and the replication in which it happened. Those before it
+        stand.
     """
     for r in range(start, indices.size):
         start_replication(draws, tables, indices[r])
         for c in cells:
             rounds = None if record is None else record[r, c]
             status = replicate(
-                draws, waits, deadlines, budgets, breakers, clients, tables, c, wheel,
-                counters[r, c], rounds,
+                draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, c,
+                wheel, counters[r, c], rounds,
             )  # fmt: skip
             if status != DONE:
                 return status, r

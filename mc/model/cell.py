@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, get_args
 
-from mc.model import breakers, budgets, units, waits
+from mc.model import breakers, budgets, faults, units, waits
 from mc.model.breakers import Breaker, Resilience4j
 from mc.model.budgets import Budget, Ratio, Sre
+from mc.model.faults import Fault
 from mc.model.parameters import (
     INT32_MAX,
     EntryError,
@@ -30,6 +31,7 @@ from mc.model.parameters import (
     or_none,
     per_layer,
     real,
+    truth,
     whole,
 )
 from mc.model.settings import Settings
@@ -48,6 +50,9 @@ MAX_CALLS: Final = 2_000_000_000
 
 MAX_LAYERS: Final = 8
 """Most layers of a nested chain: the calls of each are counted."""
+
+MAX_QUEUE: Final = 10_000_000
+"""Most calls that may wait: each takes 40 bytes."""
 
 MAX_RATE: Final = 700.0
 """Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""
@@ -97,6 +102,38 @@ class Cell:
     )
     failure_rate: float = declare(
         real(0, 1), 0.0, "probability", "chance that a served call fails all the same"
+    )
+    fault_failure_rate: float | None = declare(
+        or_none(real(0, 1)),
+        None,
+        "probability",
+        "chance that a served call fails in the fault window, or none: failure_rate",
+    )
+    faults: tuple[Fault, ...] = declare(
+        faults.kind(),
+        (),
+        "",
+        "faults one after the other, in place of fault_start, fault_rounds, fault_capacity and "
+        "fault_failure_rate; the fault window goes from the first to the last",
+    )
+    queue: int = declare(
+        whole(0, MAX_QUEUE),
+        0,
+        "calls",
+        "calls that may wait until they are served, first come, first served; others fail at once",
+    )
+    # a call that came in round s times out at the end of round s + timeout - 1
+    timeout: int | None = declare(
+        or_none(whole(1, INT32_MAX)),
+        None,
+        "rounds",
+        "how long a call may wait until its caller counts it as failed, or none",
+    )
+    cancel: bool = declare(
+        truth(),
+        False,
+        "",
+        "whether a call leaves the queue when its caller gives it up; if not, it is served in vain",
     )
     tries: tuple[int, ...] = declare(
         layers(1, MAX_ATTEMPTS),
@@ -227,6 +264,25 @@ class Cell:
         return self.arrivals_per_second / self.rounds_per_second
 
     @functools.cached_property
+    def all_faults(self) -> tuple[Fault, ...]:
+        """The faults in order, however they are given."""
+        if self.faults or self.fault_rounds == 0:
+            return self.faults
+        rate, capacity = self.fault_failure_rate, self.fault_capacity
+        return (Fault(self.fault_start, self.fault_rounds, capacity, rate),)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The fault window: first round of the first fault, round after the last; (0, 0): none."""
+        faults = self.all_faults
+        return (faults[0].start, faults[-1].end) if faults else (0, 0)
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a call that is served can fail."""
+        return self.failure_rate > 0 or any(fault.failure_rate for fault in self.all_faults)
+
+    @functools.cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layers that decide, the outermost first: a single one where they are flattened."""
         return _layers(
@@ -324,11 +380,11 @@ def as_number(name: str, value: object, per_second: float) -> Any:
     if isinstance(value, Settings):
         value = {"kind": value.kind, **value.entries}
     if isinstance(value, Mapping):
-        settings = parameter.kind.tables.get(str(value.get("kind")))
+        settings = parameter.kind.tables.get(str(value.get("kind", "")))
         if settings is None:
             return value
         declared = settings.declared()
-        given = {entry: x.default for entry, x in declared.items() if x.default is not ...}
+        given = {entry: x.default for entry, x in declared.items() if isinstance(x.default, str)}
         return {
             entry: _in_own_unit(f"{name}.{entry}", declared[entry], x, per_second)
             if entry in declared
@@ -429,6 +485,7 @@ def conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
         )
         + _chain_conflicts(*(parameters[name] for name in _OF_THE_CHAIN))
         + _guard_conflicts(*(parameters[name] for name in _OF_GUARDS))
+        + (_fault_conflicts(parameters) if parameters["faults"] else ())
     )
 
 
@@ -455,6 +512,16 @@ def _size_conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str,
     return tuple(faults)
 
 
+def _fault_conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    beside = tuple(
+        f"{name} must not be given beside faults, which say it all, got {parameters[name]}"
+        for name in ("fault_start", "fault_rounds", "fault_capacity", "fault_failure_rate")
+        if parameters[name] != PARAMETERS[name].default
+    )
+    per_second = parameters["rounds_per_second"]
+    return beside + tuple(faults.conflicts(parameters["faults"], per_second))
+
+
 def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
     """Say what the lesson's generator cannot draw: it knows the lesson's model alone."""
     rule = '{} must be {} for generator "lesson", got {}'
@@ -468,13 +535,13 @@ def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
     for name in _NOT_OF_THE_LESSON:
         default = PARAMETERS[name].default
         if parameters[name] != default:
-            shown = "none" if default is None else default
+            shown = "none" if default in (None, ()) else default
             yield rule.format(name, shown, parameters[name])
 
 
 _NOT_OF_THE_LESSON: Final = (
     *("backoff_factor", "jitter", "first_wait", "deadline", "budget_scope"),
-    *("breaker", "clients"),
+    *("breaker", "clients", "queue", "faults", "fault_failure_rate"),
 )
 _OF_GUARDS: Final = ("budget", "breaker", "clients", "rounds", "rounds_per_second")
 _PER_LAYER: Final = ("backoff_base", "backoff_factor", "backoff_cap", "deadline", "budget")

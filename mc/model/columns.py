@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     import polars as pl
 
-ColumnType = Literal["int32", "int64", "float", "text"]
+ColumnType = Literal["int32", "int64", "float", "text", "truth"]
 """A float has 64 bits."""
 
 
@@ -37,5 +37,11 @@ def schema_of(columns: Mapping[str, Column]) -> pl.Schema:
     """The schema of a table with these columns."""
     import polars as pl
 
-    types = {"int32": pl.Int32(), "int64": pl.Int64(), "float": pl.Float64(), "text": pl.String()}
+    types = {
+        "int32": pl.Int32(),
+        "int64": pl.Int64(),
+        "float": pl.Float64(),
+        "text": pl.String(),
+        "truth": pl.Boolean(),
+    }
     return pl.Schema({name: types[column.type] for name, column in columns.items()})

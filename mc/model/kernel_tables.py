@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mc.model import waits
 from mc.model.cell import Cell, Generator
+from mc.model.faults import Fault
 from mc.model.guard_tables import (
     breaker_kind,
     breaker_row,
@@ -65,7 +66,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     """
     import numpy as np
 
-    from mc.kernel import CellTables
+    from mc import kernel
 
     exact = generator == "philox"
     n_requests = _room_for_requests(cells[0])
@@ -76,6 +77,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     wait_rows: dict[tuple[Layer, ...], int] = {}
     limit_rows: dict[float | None, int] = {}
     chain_rows: dict[tuple[int, ...], int] = {}
+    second_rows: dict[float, int] = {}
     scalars = np.array(
         [
             (
@@ -90,6 +92,10 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
                 *chain_kind(cell),
                 outermost_seen(cell),
                 cell.clients,
+                cell.queue,
+                kernel.NEVER if cell.timeout is None else cell.timeout,
+                cell.cancel,
+                second_rows.setdefault(cell.rounds_per_second, len(second_rows)),
             )
             for cell in cells
         ],
@@ -99,9 +105,10 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     offsets, widths, polly = _by_attempt(list(wait_rows), n_waits, exact=exact)
     limits = [_retry_limits(budget, n_requests + 1, exact=exact) for budget in limit_rows]
     longest = max(1, *(waits.longest_wait(cell.layers) for cell in cells))
+    has_queue = any(cell.queue for cell in cells)
     rate = cells[0].rate_per_round
     thresholds, guide = arrival_thresholds(rate if exact else 0.0)
-    return CellTables(
+    return kernel.CellTables(
         n_rounds=cells[0].rounds,
         thresholds=thresholds,
         guide=guide,
@@ -116,6 +123,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
         polly=polly,
         makers=np.array([_makers(tries, n_waits + 1) for tries in chain_rows], np.int8),
         **_by_layer(cells, n_layers),
+        seconds=_seconds(list(second_rows) if has_queue else [], cells[0].rounds),
         limits=np.array(limits, np.int32),
         n_requests=n_requests,
         ahead=_rounds_drawn_ahead(cells),
@@ -125,10 +133,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
 
 def _profile(cell: Cell) -> tuple[Any, ...]:
     """What a cell's tables by round are made of."""
-    return (
-        *(cell.capacity, cell.fault_capacity, cell.fault_start, cell.fault_rounds),
-        cell.failure_rate,
-    )
+    return cell.capacity, cell.failure_rate, cell.can_fail, cell.all_faults
 
 
 def _by_round(
@@ -138,39 +143,69 @@ def _by_round(
     import numpy as np
 
     shape = len(profiles), n_rounds
-    windows = np.empty((len(profiles), 3), np.int64)
+    windows = np.zeros((len(profiles), 3), np.int64)
     capacities = np.empty(shape, np.int32)
     failures = np.empty(shape, np.uint64 if exact else np.float64)
-    for p, (capacity, fault_capacity, fault_start, fault_rounds, failure_rate) in enumerate(
-        profiles
-    ):
-        start = min(fault_start, n_rounds)
-        end = min(fault_start + fault_rounds, n_rounds)
-        windows[p] = start, end, failure_rate > 0
-        if fault_rounds == 0:  # a single phase
-            start = end = n_rounds
-        capacities[p, :start] = _served(capacity, start)
-        capacities[p, start:end] = _served(fault_capacity, end - start)
-        capacities[p, end:] = _served(capacity, n_rounds - end)
-        failures[p] = round(failure_rate * 2**32) if exact else failure_rate
+    for p, (capacity, failure_rate, can_fail, faults) in enumerate(profiles):
+        usual = round(failure_rate * 2**32) if exact else failure_rate
+        failures[p] = usual
+        if faults:
+            windows[p, :2] = faults[0].start, faults[-1].end
+        windows[p] = *windows[p, :2].clip(max=n_rounds), can_fail
+        at = 0
+        for fault in faults:
+            start, end = min(fault.start, n_rounds), min(fault.end, n_rounds)
+            capacities[p, at:start] = _served(capacity, start - at)
+            capacities[p, start:end] = _served(fault.capacity, end - start, _rise(fault))
+            if fault.failure_rate is not None:
+                rate = fault.failure_rate
+                failures[p, start:end] = round(rate * 2**32) if exact else rate
+            at = end
+        capacities[p, at:] = _served(capacity, n_rounds - at)
     return windows, capacities, failures
 
 
-def _served(capacity: float, n: int) -> NDArray[np.int64]:
+def _rise(fault: Fault) -> Fraction:
+    """By how much the capacity rises in each round of a fault."""
+    if fault.capacity_end is None:
+        return Fraction(0)
+    first, last = (Fraction(repr(x)) for x in (fault.capacity, fault.capacity_end))
+    return (last - first) / fault.length
+
+
+def _served(capacity: float, n: int, rise: Fraction = Fraction(0)) -> NDArray[np.int64]:
     """Calls served in each of n rounds of a phase; the capacity is the decimal as written."""
     import numpy as np
 
-    return np.diff(_floors(Fraction(repr(capacity)), n + 1))
+    return np.diff(_floors(Fraction(repr(capacity)), n + 1, rise / 2))
 
 
-def _floors(ratio: Fraction, n: int) -> NDArray[np.int64]:
-    """``floor(k * ratio)`` for k = 0 .. n - 1."""
+def _floors(ratio: Fraction, n: int, square: Fraction = Fraction(0)) -> NDArray[np.int64]:
+    """``floor(k * ratio + k**2 * square)`` for k = 0 .. n - 1."""
     import numpy as np
 
-    top, bottom = ratio.numerator, ratio.denominator
-    if top * n < 2**63 and bottom < 2**63:
-        return top * np.arange(n, dtype=np.int64) // bottom
-    return np.array([top * k // bottom for k in range(n)])
+    bottom = math.lcm(ratio.denominator, square.denominator)
+    linear, quadratic = int(ratio * bottom), int(square * bottom)
+    if (abs(quadratic) * n + abs(linear)) * n < 2**63 and bottom < 2**63:
+        k = np.arange(n, dtype=np.int64)
+        return (quadratic * k + linear) * k // bottom
+    return np.array([(quadratic * k + linear) * k // bottom for k in range(n)])
+
+
+def _seconds(lengths: Sequence[float], n_rounds: int) -> NDArray[np.int32]:
+    """The table `seconds`, by the rounds of a second."""
+    import numpy as np
+
+    rows = []
+    for per_second in map(Fraction, map(repr, lengths)):
+        if per_second <= 1:  # every round holds a whole second
+            rows.append(np.arange(n_rounds + 1))
+        else:
+            rows.append(-_floors(-per_second, math.floor(n_rounds / per_second) + 1))
+    table = np.full((max(len(rows), 1), max(map(len, rows), default=0)), INT32_MAX, np.int32)
+    for line, row in zip(table, rows, strict=False):
+        line[: len(row)] = row
+    return table
 
 
 # --- the chain ------------------------------------------------------------------------------------
@@ -196,6 +231,7 @@ def chain_kind(cell: Cell) -> ChainKind:
         deadlines=deadlines,
         budgets=budget_kind(cell),
         breaker=breaker_kind(cell),
+        queued=int(cell.queue > 0),
     )
 
 
@@ -315,12 +351,15 @@ def _by_layer(cells: Sequence[Cell], n_layers: int) -> dict[str, NDArray[np.int6
 def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
     """The fault windows in which less is served than arrives, taken together; (0, 0) if none.
 
-    Only speed depends on it. More requests than the kernel remembers are not worth it.
+    Only the speed of the loops without a queue depends on it. More requests than the kernel
+    remembers are not worth it.
     """
     windows = [
-        (min(cell.fault_start, cell.rounds), min(cell.fault_start + cell.fault_rounds, cell.rounds))
+        (min(fault.start, cell.rounds), min(fault.end, cell.rounds))
         for cell in cells
-        if cell.max_attempts > 1 and cell.fault_capacity < 2 * cell.rate_per_round
+        if cell.max_attempts > 1 and cell.queue == 0
+        for fault in cell.all_faults
+        if fault.capacity < 2 * cell.rate_per_round
     ]
     windows = [(start, end) for start, end in windows if start < end]
     if not windows:

@@ -7,8 +7,10 @@ is an entry here and its place in the kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -22,7 +24,9 @@ PerCell = Literal["window_rounds", "window_arrivals"]
 """What a counter can be divided by that is constant in a cell: the rounds of the fault window that
 lie inside the run; the requests that arrive in these on average."""
 
-CensoredIn = Literal["no cell", "cells with requests", "cells with a window"]
+CensoredIn = Literal[
+    "no cell", "cells with requests", "cells with a window", "cells that may recover"
+]
 """Where a metric is NULL because what it times did not come within the run."""
 
 Worst = Literal["high", "low"]
@@ -97,6 +101,11 @@ class Metric:
         return self.counter != self.name
 
     @property
+    def is_indicator(self) -> bool:
+        """Whether it is 0 or 1 in every replication, so that its mean is a share of them."""
+        return self.most == "one" and not self.is_ratio
+
+    @property
     def dimension(self) -> Dimension | None:
         """What a text with a unit measures; None if a number of it is written without one."""
         return DIMENSIONS.get(self.unit)
@@ -152,6 +161,21 @@ def rejects(cell: Cell) -> bool:
     return cell.breaker is not None or any(
         isinstance(layer.budget, Sre) and layer.budget.k is not None for layer in cell.layers
     )
+
+
+def has_queue(cell: Cell) -> bool:
+    """Whether calls may wait before the dependency."""
+    return cell.queue > 0
+
+
+def may_recover(cell: Cell) -> bool:
+    """Whether the fault can outlive itself, and the run has a whole second after it."""
+    start, end = cell.window
+    if cell.queue == 0 or not start < end < cell.rounds:
+        return False
+    per_second = Fraction(repr(cell.rounds_per_second))
+    second = math.ceil(end / per_second)  # the first that begins after the end
+    return math.ceil((second + 1) * per_second) <= cell.rounds or per_second <= 1
 
 
 def _calls_of(layer: int) -> Metric:
@@ -262,6 +286,63 @@ _COUNTERS: Final = (  # in the kernel's order
         exists=rejects,
     ),
     *(_calls_of(layer) for layer in range(1, MAX_LAYERS)),
+    Metric(
+        "refused",
+        "calls",
+        "calls that failed at once because the queue had no room; NULL without a queue",
+        nullable=True,
+        most="calls",
+        exists=has_queue,
+    ),
+    Metric(
+        "timed_out",
+        "calls",
+        "calls that their callers counted as failed while they waited; NULL without a queue",
+        nullable=True,
+        most="calls",
+        heading="timed\nout",
+        exists=has_queue,
+    ),
+    Metric(
+        "wasted",
+        "calls",
+        "calls served in vain, after their callers had given them up; NULL without a queue",
+        nullable=True,
+        most="calls",
+        exists=has_queue,
+    ),
+    Metric(
+        "queue_peak",
+        "calls",
+        "most calls in the queue of one round, those that are served in it included; NULL without "
+        "a queue",
+        nullable=True,
+        most="calls",
+        heading="queue\npeak",
+        exists=has_queue,
+    ),
+    Metric(
+        "recovery",
+        "rounds",
+        "from the end of the fault to the end of the last second in which less than 90 % as many "
+        "requests succeeded as arrived; NULL if one of the last five seconds is such, and without "
+        "a queue",
+        nullable=True,
+        censored_in="cells that may recover",
+        most="rounds",
+        exists=may_recover,
+    ),
+    Metric(
+        "recovered",
+        "share",
+        "1 if none of the last five seconds of the run is such a second, else 0; NULL without a "
+        "queue",
+        nullable=True,
+        most="one",
+        worst="low",
+        decimals=0,
+        exists=may_recover,
+    ),
 )
 
 _RATIOS: Final = (

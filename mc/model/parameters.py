@@ -175,6 +175,18 @@ def amount(low: float, high: float) -> Kind:
     return replace(kind, number=kind)
 
 
+def truth() -> Kind:
+    """Make the kind of true and false."""
+    rule = "true or false"
+
+    def parse(value: object) -> bool:
+        if type(value) is not bool:
+            raise _refusal(rule, value)
+        return value
+
+    return Kind(rule, parse, {"type": "boolean"}, "truth")
+
+
 def one_of(*names: str) -> Kind:
     """Make the kind of a few names."""
     rule = f"one of {', '.join(names)}"
@@ -275,7 +287,7 @@ def per_layer(kind: Kind) -> Kind:
             return kind.from_column(value)
         if not value.startswith("["):  # of another cell than the one that makes the column text
             return parse(kind.from_column(_number_or_text(value)))
-        entries = (entry.strip() for entry in _ENTRY.findall(value[1:-1]))
+        entries = (entry.strip() for entry in ENTRY.findall(value[1:-1]))
         return parse([kind.from_column(_number_or_text(entry)) for entry in entries])
 
     a_list = {"type": "array", "minItems": 1, "items": kind.schema}
@@ -289,7 +301,7 @@ def per_layer(kind: Kind) -> Kind:
     )
 
 
-_ENTRY: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
+ENTRY: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
 """An entry of a list in a column; within a table there are commas, too."""
 
 

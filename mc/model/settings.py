@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from mc.model import units
-from mc.model.parameters import EntryError, Kind, Parameter
+from mc.model.parameters import ENTRY, EntryError, Kind, Parameter
 
 _TEXT: Final = re.compile(r"(\w+)\((.*)\)")
 
@@ -26,13 +26,13 @@ class Settings:
     kind : str
         Its ``kind``.
     library : str
-        Whose rules these are, as a message says it.
+        Whose rules these are, as a message says it; empty if nobody's.
     seconds : dict
         The shortest and longest time that the library takes, by entry.
     """
 
     kind: ClassVar[str]
-    library: ClassVar[str]
+    library: ClassVar[str] = ""
     seconds: ClassVar[dict[str, tuple[float, float]]] = {}
 
     @classmethod
@@ -69,6 +69,7 @@ class Settings:
             For example ``.max_tokens must be a whole number >= 1 and <= 1000, got 0``.
         """
         declared = cls.declared()
+        source = f" ({cls.library})" if cls.library else ""
         for name in table:
             if name != "kind" and name not in declared:
                 raise EntryError(f": {cls.kind} has no {name!r}; it has {', '.join(declared)}")
@@ -77,11 +78,11 @@ class Settings:
             value = table.get(name, parameter.default)
             if value is ...:
                 rule = parameter.kind.rule
-                raise EntryError(f".{name} is missing, it must be {rule} ({cls.library})")
+                raise EntryError(f".{name} is missing, it must be {rule}{source}")
             try:
                 values[name] = parameter.kind.parse(value)
             except ValueError as error:
-                raise EntryError(f".{name} {error} ({cls.library})") from None
+                raise EntryError(f".{name} {error}{source}") from None
         return cls(**values)
 
     def conflicts(self, name: str, rounds_per_second: float) -> Iterator[str]:
@@ -154,9 +155,49 @@ def kind_of(classes: Mapping[str, type[Settings]], example: str) -> Kind:
     )
 
 
+def list_of(settings: type[Settings]) -> Kind:
+    """Make the kind of lists of tables of one class, which have no ``kind``.
+
+    Columns have a text such as ``[fault(start=500 rounds, length=100 rounds), ...]``; NULL is an
+    empty list.
+
+    Raises
+    ------
+    EntryError
+        By `parse`, for a fault within a table.
+    """
+    rule = f"a list of tables {{{', '.join(settings.declared())}}}"
+
+    def parse(value: object) -> tuple[Settings, ...]:
+        if not isinstance(value, list | tuple) or not all(map(is_table, value)):
+            raise ValueError(f"must be {rule}, got {value!r}")
+        return tuple(one(number, entry) for number, entry in enumerate(value, 1))
+
+    def is_table(entry: object) -> bool:
+        return isinstance(entry, settings) or (
+            isinstance(entry, Mapping) and entry.get("kind", settings.kind) == settings.kind
+        )
+
+    def one(number: int, entry: Any) -> Settings:
+        try:
+            return settings.of(entry.entries if isinstance(entry, settings) else entry)
+        except EntryError as fault:
+            raise EntryError(f", number {number}: {str(fault).lstrip('.: ')}") from None
+
+    return Kind(
+        rule,
+        parse,
+        {"type": "array", "items": _schema(settings)},
+        "text",
+        to_column=lambda values: f"[{', '.join(map(str, values))}]" if values else None,
+        from_column=lambda text: parse([*map(read, ENTRY.findall(text[1:-1]))] if text else []),
+        tables={"": settings, settings.kind: settings},
+    )
+
+
 def read(text: str) -> dict[str, Any]:
     """Read a table from its text in a column."""
-    match = _TEXT.fullmatch(text)
+    match = _TEXT.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"must be a text such as grpc(max_tokens=10), got {text!r}")
     table: dict[str, Any] = {"kind": match[1]}
@@ -180,12 +221,14 @@ def _schema(settings: type[Settings]) -> dict[str, Any]:
         has_default = parameter.default is not None and parameter.default is not ...
         default = {"default": parameter.toml_default} if has_default else {}
         entries[name] = {"description": parameter.description, **schema, **default}
+    # a class of a list of its own needs no name
+    kind = {"kind": {"const": settings.kind}} if settings.library else {}
     return {
         "type": "object",
-        "title": settings.library,
-        "properties": {"kind": {"const": settings.kind}, **entries},
+        "title": settings.library or settings.kind,
+        "properties": kind | entries,
         "required": [
-            "kind",
+            *kind,
             *(name for name, p in settings.declared().items() if p.default is ...),
         ],
         "additionalProperties": False,

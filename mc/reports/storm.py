@@ -64,7 +64,7 @@ class Stretch:
 
         From the start of the run where there is no fault.
         """
-        origin = cell.fault_start if fault(cell) else 0
+        origin = cell.window[0] if fault(cell) else 0
         edges = self.start + self.step * np.arange(self.n_steps + 1)
         return np.asarray((edges - origin) / cell.rounds_per_second)
 
@@ -80,7 +80,7 @@ class Stretch:
 
 def fault(cell: Cell) -> tuple[int, int] | None:
     """First round of the fault window and the one after its last; None without one in the run."""
-    start, stop = cell.fault_start, min(cell.fault_start + cell.fault_rounds, cell.rounds)
+    start, stop = cell.window[0], min(cell.window[1], cell.rounds)
     return (start, stop) if start < stop else None
 
 
@@ -245,13 +245,22 @@ def shade_fault(panel: Axes, cell: Cell) -> None:
         panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
 
 
-def _capacities(cell: Cell) -> list[float]:
-    return [cell.capacity, cell.fault_capacity, cell.capacity] if fault(cell) else [cell.capacity]
+def _capacities(cell: Cell) -> list[tuple[int, float]]:
+    """The corners of the line of capacity: round, and calls served in one."""
+    corners: list[tuple[int, float]] = [(0, cell.capacity)]
+    for one in cell.all_faults:
+        last = one.capacity if one.capacity_end is None else one.capacity_end
+        inside = [(one.start, one.capacity), (one.end, last)]
+        corners += [(one.start, cell.capacity), *inside, (one.end, cell.capacity)]
+    return [
+        *(corner for corner in corners if corner[0] < cell.rounds),
+        (cell.rounds, corners[-1][1]),
+    ]
 
 
 def top_of_axis(cell: Cell, highest: float) -> float:
     """Where the axis of calls ends: above the calls, and the capacity unless that is far above."""
-    return 1.08 * max([highest, 1.0, *(c for c in _capacities(cell) if c <= 3 * highest)])
+    return 1.08 * max([highest, 1.0, *(c for _, c in _capacities(cell) if c <= 3 * highest)])
 
 
 def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: float) -> None:
@@ -259,15 +268,15 @@ def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: f
 
     The axis has calls per round, times `factor`.
     """
-    window, served, top = fault(cell), factor * np.array(_capacities(cell)), panel.get_ylim()[1]
-    starts = edges[:1]
-    if window is not None:
-        starts = np.append(starts, (np.array(window) - window[0]) / cell.rounds_per_second)
+    top = panel.get_ylim()[1]
+    rounds, per_round = np.array(_capacities(cell), np.float64).T
+    served = factor * per_round
+    window = fault(cell)
+    times = (rounds - (window[0] if window else 0)) / cell.rounds_per_second
     if served.min() <= top:
-        panel.step(
-            np.append(starts, edges[-1]),
-            np.append(served, served[-1]),
-            where="post",
+        panel.plot(
+            times.clip(edges[0], edges[-1]),
+            served,
             color=INK,
             linewidth=1.0,
             linestyle=DASHES[1],

@@ -200,9 +200,10 @@ def _row_ns(
         return LESSON_NS * (cell.rounds + calls)
     if kernel.loop_of(model.chain_kind(cell)) is not None:
         return GENERAL_NS * (cell.rounds + calls) + GENERAL_RETRY_NS * retries
-    can_fail = cell.failure_rate > 0
+    can_fail = cell.can_fail
     drawn = (DRAW_ROUND_NS + DRAW_FAILURE_ROUND_NS * can_fail) * cell.rounds
-    own = FAULT_ROUND_NS * cell.fault_rounds + (RETRY_NS + FAILURE_NS * can_fail) * retries
+    start, end = cell.window
+    own = FAULT_ROUND_NS * (end - start) + (RETRY_NS + FAILURE_NS * can_fail) * retries
     return drawn / n_shared + own * min(1.0, SHARED_CELLS / n_alike + SHARED_CELL)
 
 

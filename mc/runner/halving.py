@@ -25,7 +25,10 @@ MOST_REPLICATIONS: Final = 1000
 FACTORS: Final = {"rounds": 2, "1/s": 2, "calls/round": 0.5}
 """By what a number in this unit is multiplied where rounds are half as long."""
 
-SHOWN: Final = ("calls", "dropped", "failed_share", "times_usual", "wait_mean", "drain")
+SHOWN: Final = (
+    *("calls", "dropped", "failed_share", "times_usual", "wait_mean", "drain", "recovery"),
+    "recovered",
+)
 """Metrics that mean the same with any rounds; the most calls in one round do not."""
 
 

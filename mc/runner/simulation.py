@@ -135,7 +135,7 @@ class Block:
         n_of = Counter(map(model.wheel_key, self.cells))
         first = {model.wheel_key(cell): cell for cell in self.cells}
         return tuple(
-            kernel.Alike(n, model.chain_kind(first[key]), first[key].failure_rate > 0)
+            kernel.Alike(n, model.chain_kind(first[key]), first[key].can_fail)
             for key, n in n_of.items()
         )
 
@@ -147,9 +147,11 @@ class Block:
 
 def n_counters(cells: Iterable[Cell], names: Iterable[str] = ()) -> int:
     """How many counters the kernel gives of some cells, or of others with certain counters."""
-    n_layers = max((len(cell.layers) for cell in cells), default=1)
+    of_cells = (
+        len(COUNTERS) if cell.queue else kernel.N_COUNTERS + len(cell.layers) - 1 for cell in cells
+    )
     named = (1 + COUNTERS.index(name) for name in names)
-    return max([kernel.N_COUNTERS + n_layers - 1, *named])
+    return max(kernel.N_COUNTERS, *of_cells, *named)
 
 
 def plan_blocks(

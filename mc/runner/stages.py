@@ -64,9 +64,10 @@ def are_precise(
     """
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
-    # a breaker and a throttle reject first attempts, too
-    rejecting = cells["breaker"].is_not_null() | cells["budget"].cast(pl.String).str.contains("k=")
-    once &= ~rejecting.fill_null(False).to_numpy()
+    # a breaker and a throttle reject first attempts, too, and those may wait in a queue
+    varying = cells["breaker"].is_not_null() | cells["budget"].cast(pl.String).str.contains("k=")
+    varying |= cells["queue"] > 0
+    once &= ~varying.fill_null(False).to_numpy()
     for name in precision.metrics:
         without = METRICS[name].without_retries
         never_varies = once & (without is not None)

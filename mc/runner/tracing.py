@@ -24,14 +24,24 @@ TRACE_COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "replication": ("", "number of the replication"),
     "seed": ("", "seed of the replication, with the lesson's generator only"),
     "round": ("rounds", "number of the round, from 0"),
-    "calls": ("calls", "calls of the round: primary + retries = successful + failed"),
+    "calls": (
+        "calls",
+        "calls of the round: primary + retries, and, without a queue, successful + failed",
+    ),
     "primary": ("calls", "first attempts, one for each request that arrives and is not rejected"),
     "retries": ("calls", "all other attempts"),
     "successful": ("calls", "calls that succeeded"),
-    "failed": ("calls", "calls that failed, for want of capacity or though they were served"),
+    "failed": (
+        "calls",
+        "calls that failed: for want of capacity, though served, or given up in the queue",
+    ),
     "dropped": ("requests", "requests given up"),
     "capacity": ("calls", "calls that the dependency serves"),
-    "waiting": ("requests", "requests that wait for a retry at the end of the round"),
+    "waiting": (
+        "requests",
+        "requests that wait for a retry at the end of the round, or whose retry is in the queue",
+    ),
+    "queued": ("calls", "calls in the queue at the end of the round"),
 }
 """Unit and meaning of the columns of `trace`."""
 
@@ -42,19 +52,24 @@ class Rounds:
 
     Attributes
     ----------
-    primary, retries, failed, dropped : ndarray of int32, shape (R, T)
-        Calls that are first attempts, that are not, that fail, and requests that are given up.
+    primary, retries, successful, failed, dropped : ndarray of int32, shape (R, T)
+        Calls that are first attempts, that are not, that succeed, that fail, and requests that are
+        given up. Where there is a queue a call may succeed or fail in a later round.
     waiting : ndarray of int32, shape (R, T)
-        Requests that wait for a retry at the end of the round.
+        Requests that wait for a retry at the end of the round, or whose retry waits in the queue.
+    queued : ndarray of int32, shape (R, T)
+        Calls in the queue at the end of the round.
     capacity : ndarray of int32, shape (T,)
         Calls that the dependency serves.
     """
 
     primary: NDArray[np.int32]
     retries: NDArray[np.int32]
+    successful: NDArray[np.int32]
     failed: NDArray[np.int32]
     dropped: NDArray[np.int32]
     waiting: NDArray[np.int32]
+    queued: NDArray[np.int32]
     capacity: NDArray[np.int32]
 
     @property
@@ -62,16 +77,11 @@ class Rounds:
         """Calls of each round."""
         return self.primary + self.retries
 
-    @property
-    def successful(self) -> NDArray[np.int32]:
-        """Calls that succeed."""
-        return self.calls - self.failed
-
 
 def rounds_of(
     cell: Cell, indices: NDArray[np.int64], seed: int, generator: Generator = "philox"
 ) -> Rounds:
-    """Simulate some replications of a cell and keep every round: 20 bytes each.
+    """Simulate some replications of a cell and keep every round: 28 bytes each.
 
     Parameters
     ----------
@@ -94,9 +104,11 @@ def rounds_of(
     return Rounds(
         primary=record[:, 0, kernel.ROUND_PRIMARY],
         retries=record[:, 0, kernel.ROUND_RETRIES],
+        successful=record[:, 0, kernel.ROUND_SUCCESSFUL],
         failed=record[:, 0, kernel.ROUND_FAILED],
         dropped=record[:, 0, kernel.ROUND_DROPPED],
         waiting=record[:, 0, kernel.ROUND_PENDING],
+        queued=record[:, 0, kernel.ROUND_WAITING],
         capacity=block.tables.capacities[0],
     )
 
@@ -116,7 +128,7 @@ def trace(
         What to simulate.
     replications : int or sequence of int, optional
         How many (indices 0, 1, ...), or the indices themselves. Default 1, or the number of
-        `seeds`. Each has `rounds` lines of 84 bytes (92 with `lesson`).
+        `seeds`. Each has `rounds` lines of 92 bytes (100 with `lesson`).
     seed, generator, seeds
         As for `simulate`: the rows of a replication sum up to its counters there.
 
@@ -125,7 +137,8 @@ def trace(
     polars.DataFrame
         One line for each (cell, replication, round), sorted: `cell` (index into `cells`),
         `replication`, `seed` (with `lesson`), `round`, then `calls`, `primary`, `retries`,
-        `successful`, `failed`, `dropped`, `capacity`, `waiting`, see `TRACE_COLUMNS`.
+        `successful`, `failed`, `dropped`, `capacity`, `waiting`, `queued`, see
+        `TRACE_COLUMNS`.
 
     Raises
     ------
@@ -250,5 +263,6 @@ def _frame(
             columns[name] = getattr(rounds, name).ravel().astype(np.int64)
         columns["capacity"] = np.tile(rounds.capacity.astype(np.int64), n)
         columns["waiting"] = rounds.waiting.ravel().astype(np.int64)
+        columns["queued"] = rounds.queued.ravel().astype(np.int64)
         frames.append(pl.DataFrame(columns))
     return pl.concat(frames)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.model import METRICS, Metric, PerCell
+from mc.model import METRICS, CensoredIn, Metric, PerCell
 
 RATIO_STEPS: Final = 10**6
 """In sums a ratio of two counters is rounded to this part of a unit, halves to even, and so is a
@@ -22,11 +22,25 @@ whole number, too; it fits into 64 bits, as no ratio of the model exceeds 2**31.
 by half a step at most, and by far less where the ratio varies: errors cancel out. Nothing else is
 rounded: ratios are put in order, and are equal, as the fractions that they are."""
 
+
+def _of_fault(entry: str) -> pl.Expr:
+    """An entry of each of the `faults`, of which a column has the text; a list of numbers."""
+    return (
+        pl.col("faults")
+        .cast(pl.String)
+        .str.extract_all(rf"{entry}=\d+")
+        .list.eval(pl.element().str.extract(r"(\d+)").cast(pl.Int64))
+    )
+
+
 # 64 bits: start and length of the window may each fill 32
-_START: Final = pl.col("fault_start").cast(pl.Int64)
+_START: Final = pl.coalesce(_of_fault("start").list.first(), pl.col("fault_start").cast(pl.Int64))
+_END: Final = pl.coalesce(
+    _of_fault("start").list.last() + _of_fault("length").list.last(),
+    pl.col("fault_start").cast(pl.Int64) + pl.col("fault_rounds"),
+)
 N_WINDOW_ROUNDS: Final = pl.max_horizontal(
-    pl.min_horizontal(_START + pl.col("fault_rounds").cast(pl.Int64), pl.col("rounds")) - _START,
-    pl.lit(0, pl.Int64),
+    pl.min_horizontal(_END, pl.col("rounds")) - _START, pl.lit(0, pl.Int64)
 )
 """Rounds of the fault window that lie inside the run."""
 
@@ -37,6 +51,17 @@ PER_CELL: Final[dict[PerCell, pl.Expr]] = {
     "window_arrivals": N_WINDOW_ROUNDS * RATE_PER_ROUND,
 }
 """Denominators of ratios, over the columns of the table of cells."""
+
+_FIRST_SECOND: Final = (_END / pl.col("rounds_per_second")).ceil()
+_CENSORED: Final[dict[CensoredIn, pl.Expr]] = {
+    "cells with requests": RATE_PER_ROUND > 0,
+    "cells with a window": N_WINDOW_ROUNDS > 0,
+    # with a whole second after the fault: see `model.may_recover`
+    "cells that may recover": (N_WINDOW_ROUNDS > 0)
+    & (pl.col("queue") > 0)
+    & (((_FIRST_SECOND + 1) * pl.col("rounds_per_second")).ceil() <= pl.col("rounds")),
+}
+"""Where NULL means "not within the run"."""
 
 
 def most_requests(cells: pl.DataFrame) -> pl.Series:
@@ -74,7 +99,7 @@ def span_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
         divisors = divisors_of(metric, cells) if metric.per_cell else np.ones(cells.height)
         np.divide(most, divisors, out=spans, where=divisors > 0)
     if metric.without_retries is not None:
-        spans[(attempts == 1).to_numpy()] = 0.0
+        spans[((attempts == 1) & (cells["queue"] == 0)).to_numpy()] = 0.0
     return spans
 
 
@@ -202,8 +227,7 @@ def is_censored(metric: Metric, cells: pl.DataFrame) -> NDArray[np.bool_]:
     """
     if metric.censored_in == "no cell":
         return np.zeros(cells.height, np.bool_)
-    of = N_WINDOW_ROUNDS if metric.censored_in == "cells with a window" else RATE_PER_ROUND
-    return cells.select((of > 0).fill_null(value=False)).to_series().to_numpy()
+    return cells.select(_CENSORED[metric.censored_in].fill_null(value=False)).to_series().to_numpy()
 
 
 @dataclass(frozen=True)

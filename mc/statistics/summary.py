@@ -89,7 +89,9 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
         "sd": Column("float", OF_METRIC, "standard deviation between replications"),
         "mcse": Column("float", OF_METRIC, "Monte Carlo standard error of the mean: sd / sqrt(n)"),
     }
-    | interval_columns("ci", OF_METRIC, "mean", "Student t; NULL where `note` says why")
+    | interval_columns(
+        "ci", OF_METRIC, "mean", f"Student t, NULL where `note` says why; of recovered {OF_SHARE}"
+    )
     | {"min": Column("float", OF_METRIC, "smallest value")}
     | {
         name: column
@@ -329,6 +331,10 @@ def _estimates(
     has_interval = intervals.mean_has_interval(*judged)
     columns = mean_columns(n, sample.mean, sample.variance, has_interval)
     columns["note"] = intervals.mean_notes(*judged)
+    if metric.is_indicator:
+        has_interval = np.zeros_like(has_interval)  # of Student's kind, nor an adjusted one
+        columns["ci_low"], columns["ci_high"] = intervals.share_interval(n - counted.n_zero, n)
+        columns["note"][n > 0] = None
     half_width = intervals.t_half_width(n, columns["mcse"])
     wanted = RELATIVE_WANTED * np.abs(columns["mean"])
     columns["n_needed"] = intervals.replications_needed(n_rows, half_width, wanted)
