@@ -1,11 +1,12 @@
-"""The report in a browser: nothing is missing, nothing overflows, tables sort.
+"""The report in a browser: nothing is missing, nothing overflows, what can be pressed works.
 
-Needs Chromium (Debian: ``apt install chromium``) and the extra `browser`; skipped without.
+Needs Chromium and the extra `browser`; without, one line says how to get them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +15,15 @@ from typing import Any, Final
 
 import pytest
 
+import mc
+from mc.decisions.scorecard import scorecards, scores_of
+
 pytestmark = pytest.mark.browser
 
 CHROMIUM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
+HOW_TO_RUN: Final = 'to run: apt install chromium; pip install -e ".[test,browser]"'
 MODES: Final = {
     "phone": {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"},
     "desk": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"},
@@ -28,9 +33,9 @@ MODES: Final = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra: browser")
+    playwright = pytest.importorskip("playwright.sync_api", reason=HOW_TO_RUN)
     if CHROMIUM is None:
-        pytest.skip("no Chromium here")
+        pytest.skip(HOW_TO_RUN)
     options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=options)
@@ -69,19 +74,32 @@ def test_the_page_opens_without_a_word_and_shows_every_figure(
     assert width == MODES[mode]["viewport"]["width"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("mode", "fewest", "most"), [("phone", 1, 1), ("desk", 2, 3)])
+@pytest.mark.parametrize("width", [400, 700, 1000, 1200])
+def test_nothing_is_wider_than_the_page(width: int, browser: Any, small: Path, grid: Path) -> None:
+    script = """() => [...document.querySelectorAll("main *")]
+        .filter((x) => !x.closest("pre") && x.getBoundingClientRect().right > innerWidth + 1)
+        .map((x) => x.tagName + ": " + x.textContent.slice(0, 50))"""
+    for folder in (small, grid):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto((folder / "report.html").as_uri())
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            assert page.evaluate(script) == []
+
+
+@pytest.mark.parametrize(("mode", "fewest", "most"), [("phone", 1, 1), ("desk", 2, 4)])
 def test_as_many_panels_stand_in_a_row_as_there_is_room_for_and_are_legible(
     mode: str, fewest: int, most: int, browser: Any, small: Path, grid: Path
 ) -> None:
     script = """() => [...document.querySelectorAll(".panels")].map(
         (group) => [...group.querySelectorAll("svg.panel")].map((svg) => {
             const box = svg.getBoundingClientRect();
-            return [box.y, box.width / svg.viewBox.baseVal.width];
+            return [box.bottom, box.width / svg.viewBox.baseVal.width];
         }))"""
     for folder in (small, grid):
         page, _ = opened(browser, folder / "report.html", mode)
         for panels in page.evaluate(script):
-            rows = Counter(round(y) for y, _ in panels)
+            rows = Counter(round(bottom) for bottom, _ in panels)
             assert min(fewest, len(panels)) <= max(rows.values()) <= most
             assert all(1.05 <= scale <= 1.6 for _, scale in panels)  # of 9 points: 9 to 14 pixels
 
@@ -102,13 +120,14 @@ def test_dark_mode_is_dark_and_its_text_is_light(browser: Any, path: Path) -> No
 
 def test_a_table_sorts_by_the_number_and_back(browser: Any, path: Path) -> None:
     page, _ = opened(browser, path, "desk")
-    table = page.locator("table").nth(1)
-    head = table.locator("th[scope=col]", has_text="dropped")
+    table = page.locator(".tab table").first
+    head = table.locator("th[scope=col]", has_text="window rate")
     column = head.evaluate("cell => cell.cellIndex")
 
     def numbers() -> list[float]:
         cells = table.locator(f"tbody tr > *:nth-child({column + 1})")
-        return [float(text) for text in cells.evaluate_all("all => all.map(x => x.dataset.v)")]
+        values = cells.evaluate_all("all => all.map(x => x.dataset.v)")
+        return [float(text) for text in values if text is not None]
 
     for direction in ("ascending", "descending"):
         head.locator("button").press("Enter")  # with the keyboard
@@ -117,6 +136,56 @@ def test_a_table_sorts_by_the_number_and_back(browser: Any, path: Path) -> None:
         assert got == expected
         assert head.get_attribute("aria-sort") == direction
     assert len(set(numbers())) > 1
+
+
+def test_tables_stand_behind_tabs_and_a_word_leaves_the_lines_that_have_it(
+    browser: Any, grid: Path
+) -> None:
+    page, _ = opened(browser, grid / "report.html", "desk")
+    tabs = page.get_by_role("tab")
+    assert tabs.all_inner_texts()[:3] == ["Load", "Failures and waits", "Tails"]
+    tabs.nth(0).press("ArrowRight")
+    assert page.locator(".tab:visible").count() == 1
+    panel = page.locator("#table-failures-and-waits")
+    assert panel.is_visible()
+    lines = panel.locator("tbody tr:visible")
+    assert lines.count() == 60
+    panel.get_by_label("Only lines with").fill("NINE budget 0.1,")
+    got = lines.locator("th").all_inner_texts()
+    assert len(got) == 6
+    assert all(name.startswith("nine tries, budget 0.1,") for name in got)
+
+
+def test_the_explorer_shows_any_cell_and_another_one_pinned_beside_it(
+    browser: Any, grid: Path
+) -> None:
+    page, messages = opened(browser, grid / "report.html", "desk")
+    explorer = page.locator(".explorer")
+    (card,) = scorecards(mc.load(grid))
+    cells = mc.load(grid).cells
+    scores = scores_of(mc.load(grid), card)
+
+    def expected(policy: str, budget: float) -> list[str]:
+        (cell,) = cells.filter(policy=policy, budget=budget, backoff_cap=4, threshold=1)["cell"]
+        return ["–" if score is None else score.text for score in scores[cell]]
+
+    def shown(which: str) -> list[str]:
+        texts = explorer.locator(f"td.{which} span").all_inner_texts()
+        return [text.split("\n")[0].replace("\u00a0", "") for text in texts]
+
+    explorer.get_by_label("policy").select_option("nine tries")
+    budget = explorer.get_by_label("budget")
+    budget.fill("1")
+    assert shown("here") == expected("nine tries", 0.1)
+    assert explorer.locator("polyline.median").count() == 1
+    explorer.get_by_role("button").click()
+    budget.fill("3")
+    assert shown("here") == expected("nine tries", 0.3)
+    assert shown("pinned") == expected("nine tries", 0.1)
+    assert explorer.locator("polyline.median").count() == 2
+    explorer.get_by_role("button").click()
+    assert shown("pinned") == []
+    assert [line for line in messages if not line.startswith("data:")] == []
 
 
 def test_without_scripts_the_page_says_the_same(browser: Any, path: Path) -> None:
@@ -134,4 +203,11 @@ def test_the_page_prints_on_paper_with_all_its_tables(browser: Any, path: Path) 
     assert ground.strip() == "#ffffff"  # ink is dear
     page.set_viewport_size({"width": 700, "height": 1000})  # an A4 page without its margins
     assert page.evaluate("document.documentElement.scrollWidth") == 700
+    assert page.locator(".tab:visible").count() == page.locator(".tab").count() > 3
     assert len(page.pdf(format="A4")) > 20_000
+
+
+def test_a_page_prints_on_ten_sheets(browser: Any, grid: Path) -> None:
+    page, _ = opened(browser, grid / "report.html", "desk")
+    n_sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
+    assert 3 <= n_sheets <= 10

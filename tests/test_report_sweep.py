@@ -4,66 +4,91 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from string import ascii_uppercase
 
 import matplotlib as mpl
 import numpy as np
 import polars as pl
 from folders import run
-from matplotlib.colors import to_hex
+from matplotlib.colors import Normalize, to_hex
+from matplotlib.patches import Rectangle
 from reported import GRID, Page, contrast
 
 import mc
+from mc.decisions.scorecard import scorecards
 from mc.reports import maps
-from mc.reports.notation import with_error
+from mc.reports.notation import short, with_error
 from mc.reports.style import ON_DARK, ON_LIGHT, style
+from mc.reports.sweeps import draw_design
 from mc.reports.tradeoff import draw_tradeoff
 from mc.reports.view import View
 from mc.statistics import half_width
 
 
-def test_a_grid_becomes_maps_with_their_half_widths(grid: Path) -> None:
-    svg = (grid / "figures" / "sweep-1-window-rate.svg").read_text()
+def test_a_grid_becomes_maps_with_their_numbers(grid: Path) -> None:
+    svg = (grid / "figures" / "sweep-1-times-usual.svg").read_text()
     results = mc.load(grid)
-    from mc.statistics import format_estimate
-
     tried = results.cells.filter(policy="nine tries")["cell"].implode()
     for line in results.summary.filter(
-        pl.col("metric") == "window_rate", pl.col("cell").is_in(tried)
+        pl.col("metric") == "times_usual", pl.col("cell").is_in(tried)
     ).iter_rows(named=True):
-        # per second: a second has 100 rounds
-        half_width = 50 * (line["ci_high"] - line["ci_low"])
-        mean, error = format_estimate(100 * line["mean"], half_width)
-        assert f">{mean}<" in svg
-        assert f">±{error}<" in svg
+        assert f">{short(line['mean'])}<" in svg
 
 
 def test_a_policy_that_no_axis_changes_has_no_map_but_a_sentence(grid: Path) -> None:
-    svg = (grid / "figures" / "sweep-1-window-rate.svg").read_text()
+    svg = (grid / "figures" / "sweep-1-times-usual.svg").read_text()
     assert "nine tries" in svg
     assert "one try" not in svg
     page = Page((grid / "report.html").read_text("utf-8"))
-    assert re.search(r"“one try” has [\d.]+ ± [\d.]+ calls/s in all of its 30 cells", page.read)
+    assert re.search(r"“one try” has [\d.]+ ± [\d.]+ in all of its 15 cells", page.read)
 
 
-def test_what_lies_far_out_does_not_flatten_the_colours_of_the_others(grid: Path) -> None:
+def test_an_axis_that_changes_nothing_has_no_map_but_a_sentence(grid: Path) -> None:
     view = View(mc.load(grid))
     (scenario,) = view.scenarios
-    planned = maps.plan_maps(scenario, "window_rate")
-    tried = view.results.cells.filter(policy="nine tries")
-    rates = {
-        kind: [view.mean(cell, "window_rate") or 0.0 for cell in some["cell"]]
-        for kind, some in (
-            ("none", tried.filter(pl.col("budget").is_null())),
-            ("some", tried.filter(pl.col("budget").is_not_null())),
-        )
-    }
-    assert (planned.scale.vmin, planned.scale.vmax) == (min(rates["some"]), max(rates["some"]))
-    assert planned.outside == sorted(rates["none"])
+    planned = maps.plan_maps(scenario, "times_usual")
+    assert [axis.name for axis in planned.axes] == ["budget", "backoff_cap"]
+    assert [axis.name for axis in planned.idle] == ["threshold"]  # it only tells what is late
+    page = Page((grid / "report.html").read_text("utf-8"))
+    assert "threshold changes nothing." in page.read
+
+
+def test_a_map_has_a_scale_of_its_own_and_outlines_the_frontier(grid: Path) -> None:
+    view = View(mc.load(grid))
+    (scenario,) = view.scenarios
+    planned = maps.plan_maps(scenario, "times_usual")
+    with style():
+        drawing = maps.draw_maps(scenario, planned, "times_usual")
+    for (policy, _), figure in zip(planned.drawn, drawing.panels, strict=True):
+        mesh, scale = figure.axes[0].collections[:2]
+        cells = [cell for key, cell in planned.fields.items() if key[0] == policy]
+        means = [view.mean(cell, "times_usual") for cell in cells]
+        for colored in (mesh, scale):
+            assert isinstance(colored.norm, Normalize)
+            assert (colored.norm.vmin, colored.norm.vmax) == (min(means), max(means))  # type: ignore[type-var]
+        got = sum(isinstance(patch, Rectangle) for patch in figure.axes[0].patches)
+        expected = sum(scenario.on_frontier[cell] == "yes" for cell in cells)
+        assert got == expected > 0
+
+
+def test_an_axis_that_a_design_samples_in_logarithms_is_drawn_so(tmp_path: Path) -> None:
+    text = (
+        'title = "Design"\nreplications = 10\n[fixed]\nrounds = 200\nfault_start = 20\n'
+        'fault_rounds = 30\ntries = [3]\n[design]\nkind = "sobol"\npoints = 8\n'
+        'backoff_base = {from = 0.5, to = 16, scale = "log"}\n'
+        "arrivals_per_second = {from = 50, to = 90}\n"
+    )
+    run(text, tmp_path / "results")
+    view = View(mc.load(tmp_path / "results"))
+    with style():
+        drawing = draw_design(view.scenarios[0])
+    got = [figure.axes[0].get_xscale() for figure in drawing.panels]
+    assert got == ["log", "log", "linear", "linear"]
 
 
 def test_text_stands_out_on_every_colour_of_a_map() -> None:
-    colors = mpl.colormaps["cividis"].with_extremes(**maps.BEYOND)
-    for x in np.linspace(-0.01, 1.01, 256):
+    colors = mpl.colormaps["cividis"]
+    for x in np.linspace(0, 1, 256):
         ground = colors(x)
         got = contrast(maps.text_color(ground), to_hex(ground))
         assert got >= 4.5, x
@@ -74,84 +99,48 @@ def test_text_in_a_figure_follows_the_page_unless_it_stands_on_a_colour(grid: Pa
     got = {re.search(r"fill: ([^;\"]+)", text[0]) for text in re.finditer("<text[^>]*>", page)}
     colors = {fill[1] for fill in got if fill is not None}
     assert {"var(--ink)", ON_DARK, ON_LIGHT} <= colors
-    assert colors <= {"var(--ink)", "var(--muted)", ON_DARK, ON_LIGHT}
+    assert colors <= {"var(--ink)", "var(--muted)", "var(--series-0)", ON_DARK, ON_LIGHT}
     assert None not in got
 
 
-def test_of_a_sweep_the_baseline_the_frontier_and_the_worst_are_drawn_alone(grid: Path) -> None:
+def test_of_a_sweep_some_of_the_scorecard_and_the_worst_are_drawn_alone(grid: Path) -> None:
     view = View(mc.load(grid))
     (scenario,) = view.scenarios
-    chosen = scenario.chosen
-    rates = [view.mean(cell, "window_rate") or 0.0 for cell in chosen]
-    every = {cell: view.mean(cell, "window_rate") or 0.0 for cell in scenario.cells}
-    assert len(every) == 60
-    assert 3 <= len(chosen) <= 6
-    assert rates == sorted(rates)
-    assert rates[-1] == max(every.values())
-    baseline = view.results.comparisons["baseline"].min()
-    assert baseline in chosen
-    assert set(chosen[:-1]) - {baseline} <= set(scenario.marks)
+    assert len(scenario.cells) == 60
+    highest = max(view.mean(cell, "times_usual") or 0.0 for cell in scenario.cells)
+    *others, last = scenario.chosen
+    assert view.mean(last, "times_usual") == highest
+    assert 3 <= len(others) <= 7
+    assert set(others) <= set(scenario.marks)
 
 
 def test_the_frontier_of_the_page_is_that_of_the_command(grid: Path) -> None:
-    view = View(mc.load(grid))
-    answers = mc.frontier(grid, "window_rate", "dropped")
-    (scenario,) = view.scenarios
-    frontier = scenario.frontier
-    assert frontier is not None
-    assert frontier.on == dict(answers.select("cell", "group_on").iter_rows())
-    assert frontier.n == 200
-    groups = answers.unique("group")
-    assert frontier.n_equal == 60 - groups.height > 0
-    n = dict(groups["group_on"].value_counts().iter_rows())
-    assert min(n["yes"], n["no"], n["undecided"]) > 0
+    (scenario,) = View(mc.load(grid)).scenarios
+    answers = mc.frontier(grid, "times_usual", "failed_share")
+    got = scenario.on_frontier
+    expected = dict(answers.select("cell", "group_on").iter_rows())
+    assert got == expected
+    assert set(got.values()) == {"yes", "no", "undecided"}
+
+
+def test_the_scorecard_of_the_page_is_that_of_the_terminal(grid: Path) -> None:
     page = Page((grid / "report.html").read_text("utf-8"))
-    are = {answer: "is" if count == 1 else "are" for answer, count in n.items()}
-    assert (
-        f"Of 60 cells ({frontier.n_equal} are equal to another one in every replication and "
-        f"counted with it), {n['yes']} {are['yes']} surely on the frontier of window rate and "
-        f"requests dropped: no other is as good in both and better in one. {n['no']} surely "
-        f"{are['no']} not, and {n['undecided']} {are['undecided']} undecided after 200 "
-        "replications."
-    ) in page.read
+    svg = (grid / "figures" / "frontier.svg").read_text()
+    (card,) = scorecards(mc.load(grid))
+    assert card.finding in page.read
+    for letter, line in zip(ascii_uppercase, card.lines, strict=False):
+        numbers = [score.text.replace("±", " ± ") for score in line.scores if score is not None]
+        assert f"{letter}: {line.name}" in page.read
+        assert all(number in page.read for number in numbers)
+        assert f">{letter}</text>" in svg
 
 
-def test_a_letter_is_for_a_cell_that_may_be_on_the_frontier(grid: Path) -> None:
-    view = View(mc.load(grid))
-    (scenario,) = view.scenarios
-    frontier = scenario.frontier
-    assert frontier is not None
-    on = {cell: frontier.on[cell] for cell in scenario.marks}
-    assert set(on.values()) <= {"yes", "undecided"}
-    means = [(view.mean(cell, "window_rate"), view.mean(cell, "dropped")) for cell in on]
-    rates, drops = zip(*means, strict=True)
-    assert list(rates) == sorted(rates)
-    assert list(drops) == sorted(drops, reverse=True)
-    page = Page((grid / "report.html").read_text("utf-8"))
-    for cell, letter in scenario.marks.items():
-        assert re.search(rf"{letter}: {view.lines[cell]['label']}[^:]* {on[cell]} ", page.read)
-
-
-def test_without_rows_the_page_says_that_the_frontier_is_not_known(tmp_path: Path) -> None:
+def test_without_rows_no_cell_is_surely_on_the_frontier(tmp_path: Path) -> None:
     counted = GRID.replace("replications = 200", 'replications = 40\nkeep = "histograms"')
     run(counted, tmp_path / "results")
     page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
-    assert "Which of the 60 cells are on the frontier" in page.read
-    assert "Lowest mean window rate" in page.read
-    assert "the ones with the lowest window rate and the fewest drops" in page.read
-    assert "surely" not in page.read
-
-
-def test_the_table_of_the_frontier_says_what_the_letters_in_the_figure_are(grid: Path) -> None:
-    page = Page((grid / "report.html").read_text("utf-8"))
-    svg = (grid / "figures" / "frontier.svg").read_text()
-    view = View(mc.load(grid))
-    marks = view.scenarios[0].marks
-    assert 3 <= len(marks) <= 8
-    assert list(marks.values()) == list("ABCDEFGH")[: len(marks)]
-    for cell, letter in marks.items():
-        assert f">{letter}</text>" in svg
-        assert f"{letter}: {view.lines[cell]['label']}" in page.read
+    assert "Surely on that frontier" not in page.read
+    assert "Outlined" not in page.read
 
 
 def test_a_claim_against_a_number_is_told_as_a_mean_and_its_distance(grid: Path) -> None:
@@ -165,20 +154,7 @@ def test_a_claim_against_a_number_is_told_as_a_mean_and_its_distance(grid: Path)
     expected = f"{with_error(mean, half_width(line))}, {2 - mean:.3g} below 2"
     assert line["difference"] == expected
     page = Page((grid / "report.html").read_text("utf-8"))
-    assert f"mean times usual of {name}: {expected}." in page.read
-
-
-def test_equal_means_are_a_tie_whether_they_have_an_interval_or_not(tmp_path: Path) -> None:
-    text = (
-        'title = "Ties"\nreplications = 20\n[fixed]\nrounds = 200\nfailure_rate = 0.05\n'
-        "[[policy]]\nname = 'one'\n[[policy]]\nname = 'many'\ntries = [9]\n"
-        "[[policy]]\nname = 'more'\ntries = [3, 9]\n"
-    )
-    run(text, tmp_path / "results")
-    assert View(mc.load(tmp_path / "results")).half_width(1, "dropped") is None
-    page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
-    assert "Fewest requests dropped: 0 requests in 2 cells: many; more; most:" in page.read
-    assert re.search(r"highest: \S+ ± \S+ calls, the same in 2 cells: many; more", page.read)
+    assert f"{expected} {name} against 2" in page.read
 
 
 def test_no_axis_of_the_trade_off_begins_below_0(grid: Path) -> None:

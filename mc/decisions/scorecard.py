@@ -336,6 +336,23 @@ def _score(
     )
 
 
+def scores_of(results: Results, card: Scorecard) -> dict[int, tuple[Score | None, ...]]:
+    """Make the scores of every cell of a scenario, marked or not; see `scorecards`."""
+    cells = results.cells.filter(scenario=card.scenario)
+    wanted = [column.metric for column in card.columns]
+    of_cells: dict[int, dict[str, dict[str, Any]]] = {cell: {} for cell in cells["cell"]}
+    summary = results.summary.filter(pl.col("metric").is_in(wanted))
+    for line in summary.iter_rows(named=True):
+        if line["cell"] in of_cells:
+            of_cells[line["cell"]][line["metric"]] = line
+    return {
+        line["cell"]: tuple(
+            _score(column, of_cells[line["cell"]], line, {}, results) for column in card.columns
+        )
+        for line in cells.iter_rows(named=True)
+    }
+
+
 # --- which cells have a line ----------------------------------------------------------------------
 
 

@@ -5,11 +5,10 @@
     figures/*.parquet            what figures are made of, where no table holds it
 
 `view` and `scenario` have what is taken from the results, `notation` how numbers and names are
-written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff`, `forest` and
-`replication` are the kinds of figures, made of `panels` in one `style` and drawn by `rendering`;
-`pictures` says which of them there are. `page` writes the page: its text is in page.html,
-answer.html and captions.html, and what the text says is found by `answer`, `page_tables` and
-`pictures`.
+written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff` and `replication` are the kinds of
+figures, made of `panels` in one `style` and drawn by `rendering`; `pictures` says which of them
+there are. `page` writes the page: its text is in page.html and captions.html, and what the text
+says is found by `answer`, `page_tables` and `pictures`. `explorer` makes the data of its script.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     Notes
     -----
     The storm curves are simulated once more, round by round, for a few hundred of the
-    replications.
+    replications, unless an earlier report of the same results has done so.
 
     Examples
     --------
@@ -68,19 +67,20 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     """
     results = store.load(folder)
 
+    from mc.reports.explorer import explorer
     from mc.reports.page import page  # these take a second
-    from mc.reports.pictures import FILE_NAME, pictures
+    from mc.reports.pictures import FILE_NAME, SIMULATED, STORM_DATA, pictures
     from mc.reports.view import View
 
-    view = View(results)
+    view, kept = View(results), _kept(results, SIMULATED)
     with _without_collection():
-        drawn, tables = pictures(view)
+        drawn, tables = pictures(view, kept)
         files = {name: store.table_bytes(table) for name, table in tables.items()}
         files |= {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
         if png:
             files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
     # the page comes last: it links to the others
-    text = page(view, drawn, _mark(results), png=png)
+    text = page(view, drawn, explorer(view, tables[STORM_DATA]), _mark(results), png=png)
     files[store.PAGE] = store.sealed(text.rstrip("\n").encode(), files)
     for name, content in files.items():
         store.write(results.folder, name, content)
@@ -89,6 +89,16 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
         if is_ours and f"{_FIGURES}/{path.name}" not in files:
             path.unlink()  # of an earlier one
     return results.folder / store.PAGE
+
+
+def _kept(results: Results, names: Sequence[str]) -> dict[str, pl.DataFrame]:
+    """Tables that an earlier report of just these results has simulated."""
+    import polars as pl
+
+    if not is_current(results):
+        return {}
+    there = [name for name in names if (results.folder / name).exists()]
+    return {name: pl.read_parquet((results.folder / name).read_bytes()) for name in there}
 
 
 @contextmanager

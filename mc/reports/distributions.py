@@ -1,4 +1,4 @@
-"""How each headline number is distributed over the seeds, with the published figure marked."""
+"""How each of the metrics shown is distributed over the seeds, with the published figure marked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from mc.model import HEADLINE, METRICS
+from mc.model import METRICS
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.style import INK, SERIES
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from mc.store import Results
+
+SHOWN: Final = ("times_usual", "peak", "dropped")
+"""What single runs are shown by: the storm, its highest round, and who pays."""
 
 _SCHEMA: Final = pl.Schema(
     {"cell": pl.Int32(), "metric": pl.String(), "low": pl.Float64(), "high": pl.Float64()}
@@ -39,9 +42,9 @@ Counts = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
 
 
 def count_values(results: Results, numbers: list[int]) -> Counts:
-    """Count the values of each headline number in some cells."""
+    """Count the values of each of the metrics shown in some cells."""
     cells = results.cells.filter(pl.col("cell").is_in(numbers))
-    metrics = [METRICS[name] for name in HEADLINE]
+    metrics = [METRICS[name] for name in SHOWN]
     if results.keeps_rows:
         counters = {name for m in metrics for name in (m.counter, m.per) if name}
         rows = results.scan().filter(pl.col("cell").is_in(numbers))
@@ -49,7 +52,7 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
         return {
             (cell, metric): np.unique(known.to_numpy(), return_counts=True)
             for (cell,), some in values.group_by("cell")
-            for metric in HEADLINE
+            for metric in SHOWN
             if len(known := some[metric].drop_nulls().cast(pl.Float64))
         }
     divisors = {
@@ -61,7 +64,7 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
     counted = (
         results.histograms.select("cell", "metric", "count", value=number)
         .drop_nulls()
-        .filter(pl.col("cell").is_in(numbers), pl.col("metric").is_in(HEADLINE))
+        .filter(pl.col("cell").is_in(numbers), pl.col("metric").is_in(SHOWN))
     )
     return {
         (cell, metric): (
@@ -74,7 +77,7 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
 
 
 def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
-    """Put the values of each headline number into the same bars for all cells that are drawn.
+    """Put the values of each of the metrics shown into the same bars for all cells that are drawn.
 
     Returns
     -------
@@ -83,7 +86,7 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
         the unit of the metric), `replications`.
     """
     frames = [_SCHEMA.to_frame()]
-    for metric in HEADLINE:
+    for metric in SHOWN:
         cells = [cell for cell in scenario.chosen if (cell, metric) in counts]
         if not cells:
             continue
@@ -133,7 +136,7 @@ def _edges(values: NDArray[Any], width: float) -> NDArray[np.float64]:
 
 
 def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
-    """Draw a panel for each headline number: a histogram for each cell, from `histograms`."""
+    """Draw a panel for each of the metrics shown: a histogram for each cell, from `histograms`."""
     chosen = scenario.chosen
     metrics = table["metric"].unique(maintain_order=True).to_list()
     names = [wrapped(scenario.marked(cell), 52) for cell in chosen]
@@ -148,11 +151,11 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         known = [(y, cell) for y, cell in enumerate(chosen) if (metric, cell) in bars]
         factor, high = scenario.view.factor(metric), 0.9 * _BAND / row
         outlines = [_outline(bars[metric, cell], factor, y, high) for y, cell in known]
-        colors = [SERIES[y % len(SERIES)] for y, _ in known]
-        look: Any = {"facecolors": colors, "edgecolors": colors, "alpha": 0.55, "linewidths": 0.3}
+        color = SERIES[0]
+        look: Any = {"facecolors": color, "edgecolors": color, "alpha": 0.55, "linewidths": 0.3}
         panel.add_collection(PolyCollection(outlines, **look))
         grounds = [[(0, y), (1, y)] for y in range(len(chosen))]
-        look = {"colors": SERIES, "linewidths": 0.5, "transform": beside}
+        look = {"colors": color, "linewidths": 0.5, "transform": beside}
         panel.add_collection(LineCollection(grounds, **look), autolim=False)
         _draw_marks(panel, [scenario.view.estimates[cell, metric] for cell in chosen])
         panel.autoscale_view()
@@ -161,7 +164,7 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         panel.spines["left"].set_visible(False)
         panel.xaxis.set_major_locator(MaxNLocator(5))
         plain_numbers(panel.xaxis)
-    return arrange(panels, 2, legend(panels, 3))
+    return arrange(panels, 3, legend(panels, 3))
 
 
 def _outline(bars: pl.DataFrame, factor: float, y: int, height: float) -> list[tuple[float, float]]:

@@ -8,34 +8,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, Normalize, to_rgb
-from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from mc.reports.notation import short
-from mc.reports.panels import Drawing, arrange, new_panels, plain_numbers, wrapped
+from mc.reports.panels import Drawing, arrange, new_panels, wrapped
 from mc.reports.scenario import Scenario, spread
-from mc.reports.style import ON_DARK, ON_LIGHT
+from mc.reports.style import ON_DARK, ON_LIGHT, SERIES
 from mc.reports.view import Axis, View
-from mc.statistics import format_estimate
+from mc.statistics.best import YES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_MAPS: Final = 12
+_MOST_MAPS: Final = 8
+"""Maps of a metric in the scenario that matters most; in others one for each policy."""
 
-MOST_WRITTEN: Final = 10
+MOST_WRITTEN: Final = 8
 """Columns of a map whose numbers are written; those of more are read from the colours."""
 
 _MOST_FIELDS: Final = 150
 """Fields above which a map becomes a bitmap: a browser would be slow."""
-
-_FAR_OUT: Final = 3.0
-"""Interquartile ranges from the quartiles: what lies further out has no part in the colours. Tukey
-1977, section 2D."""
-
-BEYOND: Final = {"over": "#b34700", "under": "#5a2a82"}
-"""Colours of what lies further out; neither is on the scale."""
 
 
 @dataclass(frozen=True)
@@ -44,66 +37,73 @@ class Maps:
 
     Attributes
     ----------
-    x, y : Axis
-        Columns and rows.
-    third : Axis or None
-        What varies from map to map, beside the policy.
+    axes : list of Axis
+        Those that change the metric, the longest first: columns, rows, and from map to map. Of any
+        further one the first value is drawn.
+    idle : list of Axis
+        Those that change nothing.
     fields : dict
-        Cells by policy, value of x, value of y, and value of the third axis if there is one.
+        Cells by policy and the values of the first three of `axes`.
     constant : dict of str to list of int
         Policies for which the axes change nothing, with their cells: a map would be one colour.
     drawn : list of (str, object)
         Policy and value of the third axis of each map.
     n_possible : int
         How many maps there are.
-    scale : Normalize
-        What the colours stand for.
-    outside : list of float
-        Means that lie far out and have colours of their own, ascending.
     """
 
-    x: Axis
-    y: Axis
-    third: Axis | None
+    axes: list[Axis]
+    idle: list[Axis]
     fields: dict[tuple[Any, ...], int]
     constant: dict[str, list[int]]
     drawn: list[tuple[str, Any]]
     n_possible: int
-    scale: Normalize
-    outside: list[float]
 
     @property
     def is_written(self) -> bool:
         """Whether the fields hold numbers."""
-        return len(self.x.values) <= MOST_WRITTEN
+        return len(self.axes[0].values) <= MOST_WRITTEN
 
 
 def plan_maps(scenario: Scenario, metric: str) -> Maps:
-    """Choose which maps are drawn; of many values of the third axis a few, evenly spread."""
+    """Choose which maps are drawn; of many values of the third axis a few, evenly spread.
+
+    With fewer than two axes that change something there is no map.
+    """
     view = scenario.view
-    x, y, *others = view.axes
-    third = others[0] if others else None
-    drawn_axes = [axis for axis in (x, y, third) if axis is not None]
-    fixed = {axis.name: axis.values[0] for axis in others[1:]}
+    axes = [axis for axis in view.axes if _matters(scenario, metric, axis)]
+    idle = [axis for axis in view.axes if axis not in axes]
+    fixed = {axis.name: axis.values[0] for axis in (*axes[3:], *idle)}
     fields = {
-        (line["policy"], *(line[axis.name] for axis in drawn_axes)): cell
+        (line["policy"], *(line[axis.name] for axis in axes[:3])): cell
         for cell in scenario.cells
         for line in [view.lines[cell]]
         if all(line[name] == value for name, value in fixed.items())
     }
     constant = _constant(view, fields, metric)
     with_cells = {key[0] for key in fields}
-    policies = [p for p in view.policies if p in with_cells and p not in constant][:_MOST_MAPS]
-    values = third.values if third else [None]
-    drawn = [
-        (policy, value)
-        for policy in policies
-        for value in spread(values, _MOST_MAPS // len(policies))
-    ]
-    n_possible = (len(view.policies) - len(constant)) * len(values)
-    means = [view.mean(cell, metric) for key, cell in fields.items() if key[0] not in constant]
-    scale, outside = _scale(np.array([mean for mean in means if mean is not None] or [0.0]))
-    return Maps(x, y, third, fields, constant, drawn, n_possible, scale, outside)
+    policies = [p for p in view.policies if p in with_cells and p not in constant]
+    values = axes[2].values if len(axes) > 2 else [None]
+    is_main = scenario is view.stormy[0]
+    most = max(1, _MOST_MAPS // len(policies)) if is_main else 1
+    drawn = [(policy, value) for policy in policies for value in spread(values, most)]
+    return Maps(axes, idle, fields, constant, drawn, len(policies) * len(values))
+
+
+def _numbers(view: View, cell: int, metric: str) -> tuple[Any, Any]:
+    """By which two cells are told apart."""
+    return view.mean(cell, metric), view.estimates[cell, metric]["sd"]
+
+
+def _matters(scenario: Scenario, metric: str, axis: Axis) -> bool:
+    """Whether the metric differs between some cells that differ in this axis alone."""
+    view, seen = scenario.view, dict[tuple[Any, ...], tuple[Any, Any]]()
+    others = ["policy", *(other.name for other in view.axes if other is not axis)]
+    for cell in scenario.cells:
+        place = tuple(view.lines[cell][name] for name in others)
+        if seen.setdefault(place, _numbers(view, cell, metric)) != _numbers(view, cell, metric):
+            return True
+    return False
 
 
 def _constant(view: View, fields: dict[tuple[Any, ...], int], metric: str) -> dict[str, list[int]]:
@@ -113,101 +113,94 @@ def _constant(view: View, fields: dict[tuple[Any, ...], int], metric: str) -> di
     constant = {
         policy: cells
         for policy, cells in by_policy.items()
-        if len({(view.mean(c, metric), view.estimates[c, metric]["sd"]) for c in cells}) == 1
+        if len({_numbers(view, cell, metric) for cell in cells}) == 1
     }
     return constant if len(constant) < len(by_policy) else {}
-
-
-def _scale(means: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Normalize, list[float]]:
-    """A scale of colours for most of the means, and the others."""
-    low, high = np.percentile(means, [25, 75], method="inverted_cdf")
-    reach = _FAR_OUT * (high - low)
-    inside = means[(means >= low - reach) & (means <= high + reach)]
-    # to leave out a few is worth it only where it gives the others most of the colours
-    if not 0 < _FAR_OUT * np.ptp(inside) <= np.ptp(means):
-        inside = means
-    first, last = float(inside.min()), float(inside.max())
-    outside = sorted(means[(means < first) | (means > last)].tolist())
-    return Normalize(first, last if last > first else first + 1), outside
 
 
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def draw_maps(view: View, maps: Maps, metric: str) -> Drawing:
+def draw_maps(scenario: Scenario, maps: Maps, metric: str) -> Drawing:
     """Draw maps of one metric over two axes, one for each policy and value of a third axis.
 
-    Each field holds the mean and below it the half-width of its interval, if there is room.
+    Each has its own scale, at its right side. Cells that are surely on the frontier are outlined.
     """
-    x, y, third = maps.x, maps.y, maps.third
+    view, (x, y, *third) = scenario.view, maps.axes[:3]
     n_x, n_y = len(x.values), len(y.values)
-    width, height = (0.5, 0.42) if maps.is_written else (3.2 / n_x, 2.0 / n_y)
-    longest = 13 + 5 * n_x if maps.is_written else 38
-    titles = []
+    width, height = (min(0.5, 2.9 / n_x), 0.3) if maps.is_written else (2.9 / n_x, 1.8 / n_y)
+    across, titles = max(1.6, width * n_x), []
     for policy, value in maps.drawn:
         parts = [policy] if len(view.policies) > 1 else []
-        parts += [f"{third.name} {third.text(value)}"] if third else []
-        titles.append(wrapped(", ".join(parts), longest))
+        parts += [f"{axis.name} {axis.text(value)}" for axis in third]
+        titles.append(wrapped(", ".join(parts), int(11 * (across + 0.6))))
     panels = new_panels(
         titles,
-        max(0.9, width * n_x),
+        across,
         max(0.9, height * min(n_y, 14)),
+        right=0.7,
         x_label=x.title,
         y_label=y.title,
     )
-    colors = mpl.colormaps["cividis"].with_extremes(**BEYOND)
+    colors = mpl.colormaps["cividis"]
     for (policy, value), panel in zip(maps.drawn, panels, strict=True):
         last = [value] if third else []
         cells = [[maps.fields.get((policy, a, b, *last)) for a in x.values] for b in y.values]
-        _draw_map(view, panel, metric, cells, maps.scale, colors)
+        _draw_map(scenario, panel, metric, cells, colors)
         _label_ticks(panel, x, y, maps.is_written)
-    n_values = len({value for _, value in maps.drawn})
-    most = 4 if n_x <= 3 else 3 if n_x <= 5 or not maps.is_written else 2
-    n_columns = min(len(panels), n_values if 1 < n_values <= most else most)
-    return arrange(panels, n_columns, _color_bar(maps, colors, view.title(metric)), has_grid=False)
+    return arrange(panels, min(len(panels), 3), has_grid=False)
 
 
 def _draw_map(
-    view: View,
-    panel: Axes,
-    metric: str,
-    cells: list[list[int | None]],
-    scale: Normalize,
-    colors: Colormap,
+    scenario: Scenario, panel: Axes, metric: str, cells: list[list[int | None]], colors: Colormap
 ) -> None:
     """One map; a field without a cell, or without a value, stays empty."""
+    view = scenario.view
     means = np.array(
         [[None if cell is None else view.mean(cell, metric) for cell in row] for row in cells],
         np.float64,
     )
     n_rows, n_columns = means.shape
+    known = means[~np.isnan(means)]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
+    scale = Normalize(low, high if high > low else low + 1)
+    look: Any = {"norm": scale, "cmap": colors, "edgecolor": "face", "linewidth": 0.3}  # no seams
     panel.pcolormesh(
         np.arange(n_columns + 1) - 0.5,
         np.arange(n_rows + 1) - 0.5,
         np.ma.masked_invalid(means),
-        norm=scale,
-        cmap=colors,
-        edgecolor="face",  # no seams between the fields
-        linewidth=0.3,
         rasterized=means.size > _MOST_FIELDS,
+        **look,
     )
-    if n_columns > MOST_WRITTEN:
-        return
+    panel.set_xlim(-0.5, n_columns - 0.5)
+    panel.set_ylim(-0.5, n_rows - 0.5)
+    _draw_scale(panel, scale, look)
     for i, row in enumerate(cells):
         for j, cell in enumerate(row):
             if cell is None or np.isnan(means[i, j]):
                 continue
-            mean, error = format_estimate(means[i, j], view.half_width(cell, metric))
-            panel.text(
-                j,
-                i,
-                f"{_at_most_7(mean)}\n±{error}" if error else _at_most_7(mean),
-                ha="center",
-                va="center",
-                fontsize=7,
-                linespacing=1.1,
-                color=text_color(colors(scale(means[i, j]))),
-            )
+            if scenario.on_frontier.get(cell) == YES:
+                edge: Any = {"fill": False, "edgecolor": SERIES[1], "linewidth": 2.2, "zorder": 3}
+                panel.add_patch(Rectangle((j - 0.44, i - 0.44), 0.88, 0.88, **edge))
+            if n_columns <= MOST_WRITTEN:
+                color = text_color(colors(scale(means[i, j])))
+                text = short(means[i, j])
+                panel.text(j, i, text, ha="center", va="center", fontsize=7.5, color=color)
+
+
+def _draw_scale(panel: Axes, scale: Normalize, look: dict[str, Any]) -> None:
+    """The scale of colours, right of its map."""
+    low, high = scale.vmin or 0.0, scale.vmax or 0.0
+    numbers = np.linspace(low, high, 25)
+    # fixed inches whatever the width of the map
+    figure: Any = panel.figure
+    inch = 1 / (panel.get_position().width * figure.get_size_inches()[0])
+    edges = np.array([1 + 0.08 * inch, 1 + 0.18 * inch])
+    beside: Any = {"transform": panel.transAxes, "clip_on": False}
+    panel.pcolormesh(edges, np.linspace(0, 1, 26), numbers[:, np.newaxis], **beside, **look)
+    for at in (0.0, 0.5, 1.0):
+        text = short(low + at * (high - low))
+        panel.text(edges[1] + 0.05 * inch, at, text, va="center", fontsize=7.5, **beside)
 
 
 @cache
@@ -224,11 +217,6 @@ def _luminance(color: tuple[float, float, float]) -> float:
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
-def _at_most_7(text: str) -> str:
-    """A number with no more digits than a field has room for; the table has all of them."""
-    return text if len(text) <= 7 else short(float(text))
-
-
 def _label_ticks(panel: Axes, x: Axis, y: Axis, is_written: bool) -> None:
     for axis, setting in ((x, panel.set_xticks), (y, panel.set_yticks)):
         step = max(1, -(-len(axis.values) // (14 if is_written else 7)))
@@ -236,19 +224,3 @@ def _label_ticks(panel: Axes, x: Axis, y: Axis, is_written: bool) -> None:
         is_number = not axis.is_in_units
         texts = [f"{v:.4g}" if is_number and isinstance(v, float) else axis.text(v) for v in some]
         setting(range(0, len(axis.values), step), texts)
-
-
-def _color_bar(maps: Maps, colors: Colormap, title: str) -> Figure:
-    figure = Figure((4.4, 0.75))
-    panel = figure.add_axes((0.08, 0.12, 0.84, 0.25))
-    means = maps.outside
-    is_below = bool(means) and means[0] < (maps.scale.vmin or 0.0)
-    is_above = bool(means) and means[-1] > (maps.scale.vmax or 0.0)
-    extend: Any = (("neither", "max"), ("min", "both"))[is_below][is_above]
-    image = mpl.cm.ScalarMappable(maps.scale, colors)
-    bar = Colorbar(panel, image, orientation="horizontal", ticklocation="top", extend=extend)
-    bar.set_label(f"mean of {title}")
-    bar.outline.set_visible(False)
-    panel.xaxis.set_label_coords(0.5, 2.6)
-    plain_numbers(panel.xaxis)
-    return figure

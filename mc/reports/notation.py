@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mc.experiment import CELL_COLUMNS
-from mc.model import HEADLINE, METRICS
+from mc.model import HEADLINE, METRICS, RECOVERY
 from mc.model.digits import MIN_REPLICATIONS, number_text
 from mc.statistics import format_estimate
 
-NAMES: Final = {name: METRICS[name].label for name in HEADLINE}
-"""The metrics that the report shows, and what it calls them."""
+NAMES: Final = {name: metric.label for name, metric in METRICS.items()}
+"""What the report calls the metrics."""
+
+TABLED: Final = tuple(dict.fromkeys((*HEADLINE, *RECOVERY)))
+"""Metrics of the tables."""
 
 
 def parameter_title(name: str) -> str:

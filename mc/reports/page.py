@@ -10,36 +10,36 @@ from typing import Final
 import jinja2
 from markupsafe import Markup
 
-from mc.decisions.rivals import MAX_CELLS, MIN_REPLICATIONS
 from mc.model import digits
 from mc.reports import answer, notation, page_tables
-from mc.reports.pictures import SECTIONS, Picture
+from mc.reports.distributions import SHOWN
+from mc.reports.pictures import Picture
 from mc.reports.rendering import svg_for_page
-from mc.reports.scenario import MOST_SCENARIOS, Scenario
+from mc.reports.scenario import Scenario
 from mc.reports.sweeps import MOST_POLICIES
 from mc.reports.view import View
 from mc.statistics import half_width
 
-_BROAD: Final = 320.0
-"""Points of a panel above which only two stand in a row."""
+_NARROWER: Final = 0.95
 
 
-def page(view: View, pictures: Sequence[Picture], mark: str, *, png: bool = False) -> str:
+def page(
+    view: View, pictures: Sequence[Picture], explorer: str, mark: str, *, png: bool = False
+) -> str:
     """Write report.html, figures and style included.
 
-    The mark, written into the page, tells what it was made from; `png`, whether there are such
-    files.
+    The explorer's data may be empty. The mark, written into the page, tells what it was made from;
+    `png`, whether there are such files.
     """
-    sections: dict[str, list[Picture]] = {}
-    for picture in pictures:
-        sections.setdefault(SECTIONS[picture.kind], []).append(picture)
     environment = _environment()
     environment.filters |= {
         "metric_title": view.title,
         "precision_words": partial(notation.precision_words, per_second=view.per_second),
     }
     template = environment.get_template("page.html")
-    return template.render(view=view, sections=sections, mark=mark, png=png)
+    return template.render(
+        view=view, pictures=pictures, explorer=Markup(explorer), mark=mark, png=png
+    )
 
 
 def _environment() -> jinja2.Environment:
@@ -52,19 +52,12 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {
         name: getattr(answer, name)
-        for name in (
-            *("cited", "estimate", "extremes", "largest_difference", "n_missed"),
-            *("published_figures", "ratio", "undecided", "verdicts"),
-        )
+        for name in (*("by_verdict", "n_missed", "published_figures", "undecided", "verdicts"),)
     }
     environment.globals |= {
-        "MAX_CELLS": MAX_CELLS,
-        "MIN_REPLICATIONS": MIN_REPLICATIONS,
         "MOST_POLICIES": MOST_POLICIES,
-        "MOST_SCENARIOS": MOST_SCENARIOS,
         "NAMES": notation.NAMES,
         "ROUGH": digits.MIN_REPLICATIONS,
-        "frontier_metrics": page_tables.frontier_metrics,
         "has_published": _has_published,
         "numeric": _numeric,
         "tables": page_tables,
@@ -79,7 +72,7 @@ def _environment() -> jinja2.Environment:
             line["mean"], half_width(line), n=line["n"]
         ),
         "one_line": lambda text: Markup(" ".join(text.split())),  # escaped by the macro
-        "shape": _shape,
+        "column": _column,
     }
     return environment
 
@@ -89,12 +82,10 @@ def _numeric(lines: Sequence[page_tables.Line]) -> list[bool]:
     return [any(field.value is not None for field in column) for column in zip(*lines, strict=True)]
 
 
-def _shape(picture: Picture) -> str:
-    """How the pieces of a figure may stand: a class of the style sheet."""
+def _column(picture: Picture) -> str:
+    """How wide a column of panels is at least, in CSS pixels: a little less than a panel."""
     widths = [piece.width for piece in picture.pieces if not piece.is_head]
-    if picture.kind == "claims":
-        return "whole"
-    return "panels broad" if max(widths) > _BROAD else "panels"
+    return f"{_NARROWER * max(widths) * 4 / 3:.0f}px"
 
 
 def _has_published(scenario: Scenario) -> bool:
@@ -102,7 +93,7 @@ def _has_published(scenario: Scenario) -> bool:
     return any(
         scenario.view.estimates[cell, metric]["published"] is not None
         for cell in scenario.chosen
-        for metric in notation.NAMES
+        for metric in SHOWN
     )
 
 

@@ -1,6 +1,6 @@
 """Tables of the page: what stands in each field, and by what it is sorted.
 
-Titles, notes and the heads of the columns are in page.html.
+Titles, notes and the heads of most columns are in page.html.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import polars as pl
 
+from mc.decisions.scorecard import Score
 from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
-from mc.reports.notation import NAMES, percent, value_text, with_error
+from mc.reports.notation import NAMES, TABLED, percent, value_text, with_error
 from mc.reports.scenario import Scenario
 from mc.reports.view import View
 from mc.statistics import half_width
@@ -22,7 +23,7 @@ from mc.store import axis_names
 MOST_LINES: Final = 200
 """Lines of a table: a page of all cells of a large sweep would not open."""
 
-_COMPARED: Final = ("window_rate", "multiplier", "dropped")
+_COMPARED: Final = ("times_usual", "multiplier", "failed_share")
 
 _MOST_VALUES: Final = 12
 """Values of a parameter that are listed."""
@@ -30,10 +31,27 @@ _MOST_VALUES: Final = 12
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a table: what is read, and by what it is sorted, if not by that."""
+    """One field of a table.
+
+    Attributes
+    ----------
+    text : str
+        What is read.
+    value : float or None
+        By what it is sorted, if not by the text.
+    more : str
+        What is read below the text, smaller.
+    bar : tuple of float, or None
+        A share and the ends of its interval, drawn.
+    is_best : bool
+        Whether it is surely the best of its column.
+    """
 
     text: str
     value: float | None = None
+    more: str = ""
+    bar: tuple[float, float, float] | None = None
+    is_best: bool = False
 
 
 Line = tuple[Field, ...]
@@ -53,16 +71,22 @@ def _of_texts(lines: Sequence[tuple[str, ...]]) -> Table:
 
 
 def _number(mean: float | None, error: float | None, n: int) -> Field:
-    return Field("" if mean is None else with_error(mean, error, n=n), mean)
+    return Field("" if mean is None else _whole(with_error(mean, error, n=n)), mean)
 
 
-def _mean(view: View, cell: int, metric: str, *, ranged: bool = False) -> Field:
-    """A mean; if `ranged` with the range of nine of ten single runs."""
+def _whole(text: str) -> str:
+    """Forbid a line break inside a number with its error, or inside a range."""
+    return text.replace(" ", "\u00a0")
+
+
+def _mean(view: View, cell: int, metric: str) -> Field:
+    """A mean, and the range of nine of ten single runs."""
     line = view.estimates[cell, metric]
     field = _number(line["mean"], half_width(line), line["n"])
-    if not ranged or None in (line["p05"], line["p95"]) or line["n"] == 1:
+    if None in (line["p05"], line["p95"]) or line["n"] == 1:
         return field
-    return Field(f"{field.text} ({line['p05']:.4g} to {line['p95']:.4g})", field.value)
+    span = _whole(f"{line['p05']:.4g} to {line['p95']:.4g}")
+    return Field(field.text, field.value, span)
 
 
 def _share(share: float | None, low: float | None = None, high: float | None = None) -> Field:
@@ -70,10 +94,6 @@ def _share(share: float | None, low: float | None = None, high: float | None = N
         return Field("")
     ends = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
     return Field(f"{percent(share)}{ends}", share)
-
-
-def _attempts(line: dict[str, Any]) -> Field:
-    return Field(str(line["max_attempts"]), line["max_attempts"])
 
 
 def _cell(view: View, cell: int) -> Line:
@@ -88,63 +108,91 @@ def missed_mark(line: dict[str, Any]) -> str:
     return " †" if line["stopped_by"] == MAX else ""
 
 
-def claims(view: View) -> Table:
-    """Each claim with its verdict."""
-    lines = [
-        (
-            *(Field(claim[name] or "") for name in ("text", "scenario", "verdict", "on_average")),
-            _share(claim["share"], claim["share_low"], claim["share_high"]),
-            Field(claim["names"]),
-            Field(claim["difference"], claim["mean_difference"]),
-        )
-        for claim in view.claims[:MOST_LINES]
+def scores(scenario: Scenario) -> Table:
+    """The scorecard of a scenario."""
+    card, marks, lines = scenario.card, scenario.marks, []
+    for line in card.lines:
+        mark = marks.get(line.cells[0])
+        n = f"{len(line.cells)} equal cells" if len(line.cells) > 1 else ""
+        name = Field(f"{mark}: {line.name}" if mark else line.name, more=n)
+        lines.append((name, *map(score_field, line.scores)))
+    return Table(lines, len(lines))
+
+
+def score_heads(scenario: Scenario) -> list[str]:
+    """The heads of its columns."""
+    return [
+        " ".join(column.head.replace("\n", " ").split())
+        + (f" ({column.unit})" if column.unit not in ("", "x") else "")
+        for column in scenario.card.columns
     ]
-    return Table(lines, len(view.claims))
 
 
-def means(view: View) -> Table:
-    """Each cell with the means of the headline numbers."""
+def score_field(score: Score | None) -> Field:
+    """An entry of the scorecard."""
+    if score is None:
+        return Field("–")
+    share = f" in {percent(score.share)} % of runs" if score.share < 1 else ""
+    more = ""
+    if score.low is not None and not score.low == score.high == score.mean:
+        high = "later" if score.high is None else f"{score.high:.3g}"
+        more = _whole(f"{score.low:.3g} to {high}")
+    return Field(
+        _whole(score.text.replace("±", " ± ")) + share, score.mean, more, None, score.is_best
+    )
+
+
+def claims(view: View, some: Sequence[dict[str, Any]]) -> Table:
+    """Some claims, in how many runs each is true, and by how much."""
+    lines = []
+    for claim in some[:MOST_LINES]:
+        share, low, high = (claim[f"share{end}"] for end in ("", "_low", "_high"))
+        known = share is not None and low is not None
+        text = _share(share, low, high) if share is not None else Field("")
+        scenario = [Field(claim["scenario"])] if len(view.scenarios) > 1 else []
+        lines.append(
+            (
+                Field(claim["text"]),
+                *scenario,
+                Field(text.text, text.value, "", (share, low, high) if known else None),
+                Field(claim["difference"], claim["mean_difference"], claim["names"]),
+            )
+        )
+    return Table(lines, len(some))
+
+
+def means(view: View, metrics: Sequence[str]) -> Table:
+    """Each cell with the means of some metrics."""
     lines = [
         (
             *_cell(view, cell),
             Field(f"{line['replications']:,}{missed_mark(line)}", line["replications"]),
-            _attempts(line),
-            *(_mean(view, cell, m, ranged=True) for m in view.metrics),
+            *(_mean(view, cell, m) for m in metrics),
         )
         for cell, line in list(view.lines.items())[:MOST_LINES]
     ]
     return Table(lines, len(view.lines))
 
 
-def tails(view: View) -> Table:
+def tails(view: View, metrics: Sequence[str]) -> Table:
     """How bad single runs can be: the worst of each cell, and how often its peak is too much."""
     lines = []
     for cell in list(view.lines)[:MOST_LINES]:
         if view.lines[cell]["replications"] == 1:
             continue
         above = view.estimates[cell, "peak"]
-        fields = []
-        for metric in view.metrics:
-            line = view.estimates[cell, metric]
-            fields.append(_number(line["worst_mean"], half_width(line, "worst_mean"), line["n"]))
-            fields.append(_number(line["p01" if _is_low(metric) else "p99"], None, line["n"]))
         shares = (above[f"share_above_capacity{end}"] for end in ("", "_low", "_high"))
+        fields = (_tail(view, cell, metric) for metric in metrics)
         lines.append((*_cell(view, cell), _share(*shares), *fields))
     return Table(lines, len(view.lines))
 
 
-def tail_heads(view: View) -> list[str]:
-    """The heads of the columns of `tails` that are numbers of a metric."""
-    heads = []
-    for metric in view.metrics:
-        quantile = "1 % quantile" if _is_low(metric) else "99 % quantile"
-        heads += [f"{view.title(metric)}: worst 5 %", quantile]
-    return heads
-
-
-def _is_low(metric: str) -> bool:
-    """Whether small values of a metric are bad news."""
-    return METRICS[metric].worst == "low"
+def _tail(view: View, cell: int, metric: str) -> Field:
+    line = view.estimates[cell, metric]
+    which = "p01" if METRICS[metric].worst == "low" else "p99"
+    worst = _number(line["worst_mean"], half_width(line, "worst_mean"), line["n"])
+    far = "" if line[which] is None else _whole(f"{int(which[1:])} %: {line[which]:.4g}")
+    return Field(worst.text, worst.value, far)
 
 
 def layers(view: View) -> Table:
@@ -159,28 +207,6 @@ def layers(view: View) -> Table:
         for cell, of_layers in list(view.calls_by_layer.items())[:MOST_LINES]
     ]
     return Table(lines, len(view.calls_by_layer))
-
-
-def frontier_metrics(scenario: Scenario) -> list[str]:
-    """The metrics in the table of a frontier."""
-    strain = scenario.strain
-    return ["dropped", strain, *(["times_usual"] if strain == "window_rate" else [])]
-
-
-def frontier(scenario: Scenario) -> Table:
-    """What there is to choose from in a sweep: cells that have a letter, and the baseline."""
-    view, lines = scenario.view, []
-    for cell in dict.fromkeys((*scenario.marks, scenario.baseline)):
-        if cell is None:
-            continue
-        line, n = view.lines[cell], scenario.n_like(cell)
-        notes = ["baseline"] if cell == scenario.baseline else []
-        notes += [f"and {n:,} with the same means"] if n else []
-        note = f" ({', '.join(notes)})" if notes else ""
-        numbers = (_mean(view, cell, metric) for metric in frontier_metrics(scenario))
-        name = Field(scenario.marked(cell) + missed_mark(line) + note)
-        lines.append((name, Field(scenario.on_frontier(cell)), *numbers, _attempts(line)))
-    return Table(lines, len(lines))
 
 
 def published(view: View) -> Table:
@@ -228,7 +254,7 @@ def differences(view: View) -> Table:
 
 def metrics(view: View) -> Table:
     """Unit and meaning of every number that the page shows."""
-    named = {*view.metrics, *(claim["link_metric"] for claim in view.claims)}
+    named = {*view.known(TABLED), *(claim["link_metric"] for claim in view.claims)}
     named |= set(view.results.summary.drop_nulls("published")["metric"])
     attempts = CELL_COLUMNS["max_attempts"]
     return _of_texts(

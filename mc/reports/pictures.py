@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,12 +11,12 @@ from typing import Any, Final
 import polars as pl
 
 from mc.reports.distributions import count_values, draw_distributions, histograms
-from mc.reports.forest import MOST_CLAIMS, draw_claims
 from mc.reports.maps import draw_maps, plan_maps
 from mc.reports.panels import Drawing
 from mc.reports.rendering import Piece, draw, png_file, svg_file
-from mc.reports.scenario import MOST_SCENARIOS, Scenario
-from mc.reports.storm import curves, draw_curves, length_text
+from mc.reports.replication import draw_run, one_run
+from mc.reports.scenario import MOST_CURVES, MOST_SCENARIOS, Scenario
+from mc.reports.storm import curves, draw_curves, length_text, peaks
 from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
 from mc.reports.tradeoff import draw_tradeoff
@@ -25,20 +24,14 @@ from mc.reports.view import View
 
 STORM_DATA: Final = "figures/storm.parquet"
 SPREAD_DATA: Final = "figures/distribution.parquet"
+RUN_DATA: Final = "figures/replication.parquet"
 
-SECTIONS: Final = {
-    "storm": "The storm",
-    "sweep": "The sweep",
-    "map": "The sweep",
-    "design": "The sweep",
-    "tradeoff": "Drops against calls",
-    "claims": "Claims",
-    "distribution": "Why one seed is not enough",
-}
-"""Under which heading each kind of figure stands."""
+SIMULATED: Final = (STORM_DATA, RUN_DATA)
+"""Tables that are simulated for the figures alone."""
 
 FILE_NAME: Final = re.compile(
-    r"(storm|sweep|design|frontier|claims|distribution)(-\d+(-[a-z-]+)?)?\.(svg|png|parquet)"
+    r"(storm|sweep|design|frontier|claims|distribution|replication)(-\d+(-[a-z-]+)?)?"
+    r"\.(svg|png|parquet)"
 )
 """Names of the files in the folder of figures that are ours to remove."""
 
@@ -50,7 +43,7 @@ class Picture:
     Attributes
     ----------
     kind : str
-        One of `SECTIONS`; decides on title, caption and alternative text.
+        Decides on its section, title, caption and alternative text.
     name : str
         Of its files, without an ending.
     data : str
@@ -87,8 +80,16 @@ class Picture:
             return png_file(self.drawing)
 
 
-def pictures(view: View) -> tuple[list[Picture], dict[str, pl.DataFrame]]:
+def pictures(
+    view: View, kept: Mapping[str, pl.DataFrame]
+) -> tuple[list[Picture], dict[str, pl.DataFrame]]:
     """Make all figures in the order of the page, and the tables that some of them are made from.
+
+    Parameters
+    ----------
+    view : View
+    kept : mapping of str to polars.DataFrame
+        Those of `SIMULATED` that are there from an earlier report of the same results.
 
     Returns
     -------
@@ -96,9 +97,8 @@ def pictures(view: View) -> tuple[list[Picture], dict[str, pl.DataFrame]]:
     tables : dict of str to polars.DataFrame
         By the name of the file, relative to the results folder.
     """
-    scenarios = view.scenarios[:MOST_SCENARIOS]
-    storms = [curves(scenario) for scenario in scenarios]
-    tables = {STORM_DATA: pl.concat(storms)}
+    scenarios = view.drawn
+    tables = {name: kept[name] if name in kept else _simulated(view, name) for name in SIMULATED}
     spreads = []
     if view.results.cells["replications"].max() != 1:
         drawn = [cell for scenario in scenarios for cell in scenario.chosen]
@@ -106,58 +106,65 @@ def pictures(view: View) -> tuple[list[Picture], dict[str, pl.DataFrame]]:
         spreads = [histograms(scenario, counts) for scenario in scenarios]
         tables[SPREAD_DATA] = pl.concat(spreads)
     with style():
-        made = [_storm(*pair) for pair in zip(scenarios, storms, strict=True)]
+        made = [_storm(scenario, tables[STORM_DATA]) for scenario in scenarios]
         made += [picture for scenario in scenarios for picture in _sweep(scenario)]
-        made += _tradeoff(view, scenarios)
-        made += _claims(view)
+        made += _tradeoff(view, view.stormy[:MOST_SCENARIOS])
         made += [_spread(*pair) for pair in zip(scenarios, spreads, strict=False)]
+        made.append(_run(scenarios[0], tables[RUN_DATA]))
     return made, tables
 
 
+def _simulated(view: View, name: str) -> pl.DataFrame:
+    scenarios = view.drawn
+    if name == RUN_DATA:
+        return one_run(scenarios[0])
+    with_all = sum(len(scenario.cells) for scenario in scenarios) <= MOST_CURVES
+    return pl.concat([curves(s, s.cells if with_all else s.chosen) for s in scenarios])
+
+
 def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:
-    highest = table.group_by("cell", maintain_order=True).agg(pl.col("median").max())
-    factor, per_second = scenario.view.factor("peak"), scenario.view.per_second
-    peaks = [(scenario.marked(cell), factor * median) for cell, median in highest.iter_rows()]
-    step = "" if table["rounds"][0] == 1 else length_text(table["rounds"][0], per_second)
-    facts = {"n": table["replications"][0], "step": step, "peaks": peaks}
-    drawing = draw_curves(scenario, table)
+    of_chosen = table.filter(pl.col("cell").is_in(scenario.chosen))
+    step, per_second = of_chosen["rounds"][0], scenario.view.per_second
+    facts = {
+        "n": of_chosen["replications"].min(),
+        "step": "" if step == 1 else length_text(step, per_second),
+        "peaks": [(scenario.marked(cell), rate) for cell, rate in peaks(scenario, of_chosen)],
+    }
+    drawing = draw_curves(scenario, of_chosen)
     return Picture("storm", f"storm-{scenario.number}", STORM_DATA, drawing, scenario, facts)
 
 
 def _sweep(scenario: Scenario) -> Iterator[Picture]:
     view, data, number = scenario.view, "summary.parquet", scenario.number
-    if len(view.axes) == 1:
-        yield Picture("sweep", f"sweep-{number}", data, draw_lines(scenario), scenario)
-    if len(view.axes) > 1:
-        for metric in filter(scenario.known, scenario.metrics):
-            maps = plan_maps(scenario, metric)
-            name = f"sweep-{number}-{metric.replace('_', '-')}"
-            facts = {"metric": metric, "maps": maps}
-            yield Picture("map", name, data, draw_maps(view, maps, metric), scenario, facts)
+    for metric in filter(scenario.known, scenario.metrics) if view.axes else ():
+        maps = plan_maps(scenario, metric)
+        name = f"sweep-{number}-{metric.replace('_', '-')}"
+        facts = {"metric": metric, "maps": maps}
+        if len(maps.axes) > 1:
+            drawing = draw_maps(scenario, maps, metric)
+            yield Picture("map", name, data, drawing, scenario, facts)
+        elif maps.axes:
+            drawing = draw_lines(scenario, metric, maps)
+            yield Picture("sweep", name, data, drawing, scenario, facts)
     if view.design:
         yield Picture("design", f"design-{number}", data, draw_design(scenario), scenario)
 
 
 def _tradeoff(view: View, scenarios: list[Scenario]) -> Iterator[Picture]:
-    if view.results.cells.height > 2:
-        several = [scenario for scenario in scenarios if len(scenario.cells) > 1]
-        drawing = draw_tradeoff(view, several or scenarios)
+    several = [scenario for scenario in scenarios if len(scenario.cells) > 1]
+    if several:
+        drawing = draw_tradeoff(view, several)
         facts = {"scenarios": several}
         yield Picture("tradeoff", "frontier", "summary.parquet", drawing, facts=facts)
-
-
-def _claims(view: View) -> Iterator[Picture]:
-    names = dict.fromkeys(claim["scenario"] for claim in view.claims)
-    for number, name in enumerate(list(names)[:MOST_SCENARIOS], 1):
-        claims = [claim for claim in view.claims if claim["scenario"] == name]
-        verdicts = Counter(c["verdict"] for c in claims if c["verdict"] is not None)
-        facts = {"n": len(claims), "verdicts": verdicts.most_common(), "most": MOST_CLAIMS}
-        (scenario,) = (scenario for scenario in view.scenarios if scenario.name == name)
-        drawing = draw_claims(claims[:MOST_CLAIMS])
-        yield Picture("claims", f"claims-{number}", "claims.parquet", drawing, scenario, facts)
 
 
 def _spread(scenario: Scenario, table: pl.DataFrame) -> Picture:
     drawing = draw_distributions(scenario, table)
     name = f"distribution-{scenario.number}"
     return Picture("distribution", name, SPREAD_DATA, drawing, scenario)
+
+
+def _run(scenario: Scenario, table: pl.DataFrame) -> Picture:
+    cell = table["cell"][0]
+    drawing = draw_run(scenario, table)
+    return Picture("replication", "replication", RUN_DATA, drawing, scenario, {"cell": cell})

@@ -9,8 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mc.experiment import cells_of
 from mc.model import Cell
 from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
+from mc.reports.scenario import Scenario
 from mc.reports.storm import (
     calls_label,
     choose_stretch,
@@ -30,17 +32,59 @@ _MOST_STEPS: Final = 400
 """Steps of a curve: single rounds shall be seen where there is room."""
 
 
+_WIDTH: Final = 3.3
+"""Inches of a panel on the page."""
+
+
+def one_run(scenario: Scenario) -> pl.DataFrame:
+    """Record the first replication of the cell with the highest strain, for `draw_run`.
+
+    Returns
+    -------
+    polars.DataFrame
+        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, see `mc.trace`.
+    """
+    from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
+
+    number = max(scenario.cells, key=lambda cell: (scenario.point(cell)[0], -cell))
+    (cell,) = _cells(scenario, number).values()
+    draws = Draws.of(scenario.view.source)
+    rounds = rounds_of(cell, draws.indices(0, 1), draws.seed, draws.generator)
+    return pl.DataFrame(
+        {
+            "cell": np.full(cell.rounds, number, np.int32),
+            "round": np.arange(cell.rounds),
+            "calls": rounds.calls[0],
+            "successful": rounds.successful[0],
+            "waiting": rounds.waiting[0],
+        }
+    )
+
+
+def _cells(scenario: Scenario, number: int) -> dict[int, Cell]:
+    return cells_of(scenario.view.results.cells.filter(pl.col("cell") == number))
+
+
+def draw_run(scenario: Scenario, table: pl.DataFrame) -> Drawing:
+    """Draw what `one_run` gave."""
+    number = table["cell"][0]
+    label = scenario.view.lines[number]["label"]
+    cells = _cells(scenario, number)
+    return draw_replication(table, cells, {number: label}, cells[number].rounds_per_second, _WIDTH)
+
+
 def draw_replication(
     rounds: pl.DataFrame,
     cells: Mapping[int, Cell],
     labels: Mapping[int, str],
     per_second: float | None,
+    width: float = 6.4,
 ) -> Drawing:
     """Draw one replication of some cells, round by round, from what `mc.trace` gives.
 
     Cells and their labels are given by number. Each has two panels: calls that succeed and calls
     that fail, stacked; below how many requests wait. `per_second`: rounds of a reader's second, or
-    None where a reader is given rounds.
+    None where a reader is given rounds; `width` of the axes in inches.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
     alike = dict(zip(cells, equally_long(cells.values()), strict=True))
@@ -56,12 +100,12 @@ def draw_replication(
             for name in ("successful", "calls", "waiting")
             for steps in [shown.mean(lines[number][name].to_numpy())]
         )
-        (upper,) = new_panels([wrapped(labels[number], 90)], 6.4, 1.5, y_label=per)
-        upper.set_ylim(0, factor * top_of_axis(cell, highest))
+        (upper,) = new_panels([wrapped(labels[number], int(14 * width))], width, 1.5, y_label=per)
+        upper.set_ylim(0, top_of_axis(cell, factor * highest, factor))
         _draw_calls(upper, edges, factor * good, factor * calls)
-        draw_capacity(upper, edges, cell, factor)
+        draw_capacity(upper, edges, cell, factor, "/s" if per_second else "")
         label = time_label(cell)
-        (lower,) = new_panels([""], 6.4, 0.65, x_label=label, y_label="requests\nwaiting")
+        (lower,) = new_panels([""], width, 0.65, x_label=label, y_label="requests\nwaiting")
         lower.set_ylim(0, 1.08 * max(1.0, waiting.max()))
         lower.step(edges, waiting, where="post", color=INK, linewidth=1.2)
         for panel in (upper, lower):

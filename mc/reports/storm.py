@@ -1,4 +1,4 @@
-"""The storm curve: calls per round over time."""
+"""The storm curve: calls per second over time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from mc import experiment as experiments
 from mc.model import Cell, units
 from mc.reports.notation import short
-from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
+from mc.reports.panels import Drawing, arrange, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.style import DASHES, INK, MUTED, SERIES, SHADE
-from mc.runner import Draws, rounds_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,14 +26,15 @@ _MOST_STEPS: Final = 160
 _MOST_RECORDED: Final = 300
 """Replications of which every round is recorded."""
 
-_ROUNDS_RECORDED: Final = 12_000_000
+_ROUNDS_RECORDED: Final = 20_000_000
 _FEWEST_RECORDED: Final = 20
-"""Of long replications fewer are recorded: no more than so many rounds, no fewer replications."""
+"""Of long replications fewer are recorded: no more than so many rounds in all cells together, no
+fewer replications."""
 
 _ROUNDS_AT_ONCE: Final = 4_000_000
 """Rounds that are in memory together: 64 MB."""
 
-_SHARES: Final = {"low_95": 0.025, "low_50": 0.25, "median": 0.5, "high_50": 0.75, "high_95": 0.975}
+_SHARES: Final = {"low_95": 0.025, "median": 0.5, "high_95": 0.975}
 
 
 # --- which rounds are shown -----------------------------------------------------------------------
@@ -117,25 +117,27 @@ def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS)
 # --- the curves -----------------------------------------------------------------------------------
 
 
-def curves(scenario: Scenario) -> pl.DataFrame:
+def curves(scenario: Scenario, chosen: Sequence[int]) -> pl.DataFrame:
     """Record every round of some replications, and summarise their calls per round.
 
     Returns
     -------
     polars.DataFrame
-        A line for each cell that is drawn and each step: `cell`, `round` (the first of the step),
+        A line for each of the chosen cells and each step: `cell`, `round` (the first of the step),
         `rounds` (of the step), `replications` (how many were recorded), `capacity`, and of the
-        calls per round, averaged over the step, the median and the ends of the middle 50 and 95 %
-        of replications.
+        calls per round, averaged over the step, the median and the ends of the middle 95 % of
+        replications.
     """
-    cells = _chosen_cells(scenario)
-    shown = choose_stretch(equally_long(cells.values()), _drain(scenario))
+    from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
+
+    cells = _cells(scenario, chosen)
+    shown = choose_stretch(equally_long(cells.values()), _drain(scenario, chosen))
     draws = Draws.of(scenario.view.source)
     frames = []
     for number, cell in cells.items():
-        most = max(_FEWEST_RECORDED, _ROUNDS_RECORDED // cell.rounds)
+        most = max(_FEWEST_RECORDED, _ROUNDS_RECORDED // (len(cells) * shown.stop))
         n = min(scenario.view.lines[number]["replications"], _MOST_RECORDED, most)
-        at_once = max(1, _ROUNDS_AT_ONCE // cell.rounds)
+        at_once = max(1, _ROUNDS_AT_ONCE // shown.stop)
         until_shown = replace(cell, rounds=shown.stop)  # a round knows nothing of later ones
         recorded = [
             rounds_of(until_shown, some, draws.seed, draws.generator)
@@ -155,16 +157,23 @@ def curves(scenario: Scenario) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _chosen_cells(scenario: Scenario) -> dict[int, Cell]:
-    lines = scenario.view.results.cells.filter(pl.col("cell").is_in(scenario.chosen))
+def peaks(scenario: Scenario, table: pl.DataFrame) -> list[tuple[int, float]]:
+    """Each cell of a table of `curves` and the highest median of its calls per second."""
+    highest = table.group_by("cell", maintain_order=True).agg(pl.col("median").max())
+    lines = scenario.view.lines
+    return [(cell, rate * lines[cell]["rounds_per_second"]) for cell, rate in highest.iter_rows()]
+
+
+def _cells(scenario: Scenario, chosen: Sequence[int]) -> dict[int, Cell]:
+    lines = scenario.view.results.cells.filter(pl.col("cell").is_in(chosen))
     cells = experiments.cells_of(lines)
-    return {number: cells[number] for number in scenario.chosen}
+    return {number: cells[number] for number in chosen}
 
 
-def _drain(scenario: Scenario) -> float:
+def _drain(scenario: Scenario, chosen: Sequence[int]) -> float:
     """Rounds that the recovery takes in nearly all replications of all cells that are drawn."""
     rounds = scenario.view.results.summary.filter(
-        pl.col("cell").is_in(scenario.chosen), pl.col("metric") == "drain"
+        pl.col("cell").is_in(chosen), pl.col("metric") == "drain"
     )["p95"].max()
     return float(rounds) if isinstance(rounds, int | float) else 0.0
 
@@ -173,50 +182,54 @@ def _drain(scenario: Scenario) -> float:
 
 
 def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
-    """Draw a panel for each cell, all with the same axes, from what `curves` gave."""
-    cells = equally_long(_chosen_cells(scenario).values())
-    per_second, factor = scenario.view.per_second, scenario.view.factor("peak")
-    step, highest = table["rounds"][0], float(table["high_95"].to_numpy().max())
-    told = table.with_columns(pl.col(*_SHARES) * factor)
-    lines = [told.filter(pl.col("cell") == number) for number in scenario.chosen]
-    panels = new_panels(
-        [wrapped(scenario.marked(number), 40) for number in scenario.chosen],
-        width=2.8,
-        height=1.35,
-        right=0.7 if per_second is None else 0.12,
-        x_label=time_label(cells[0]),
-        y_label=calls_label(step, per_second),
+    """Draw a panel for each cell, all with the same axes and colour, from what `curves` gave."""
+    cells = equally_long(_cells(scenario, scenario.chosen).values())
+    highest = max(
+        line["high_95"] * cells[scenario.chosen.index(line["cell"])].rounds_per_second
+        for line in table.group_by("cell").agg(pl.col("high_95").max()).iter_rows(named=True)
     )
-    top = factor * max(top_of_axis(cell, highest) for cell in cells)
-    for i, (panel, cell, line) in enumerate(zip(panels, cells, lines, strict=True)):
+    panels = new_panels(
+        [wrapped(scenario.marked(number), 28) for number in scenario.chosen],
+        width=2.1,
+        height=1.15,
+        x_label=time_label(cells[0]),
+        y_label="calls/s",
+    )
+    top = 1.1 * max(top_of_axis(cell, highest, cell.rounds_per_second) for cell in cells)
+    for panel, cell, number in zip(panels, cells, scenario.chosen, strict=True):
+        line = table.filter(pl.col("cell") == number)
         edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
         panel.set_xlim(edges[0], edges[-1])
         panel.set_ylim(0, top)
         shade_fault(panel, cell)
-        _draw_curve(panel, edges, line, SERIES[i % len(SERIES)], lines[0] if i > 0 else None)
-        draw_capacity(panel, edges, cell, factor)
-        if per_second is None:
-            _write_per_second(panel, cell)
-    return arrange(panels, min(2, len(panels)), legend(panels[:2]))
+        _draw_curve(panel, edges, line, cell.rounds_per_second)
+        unit = "/s" if panel is panels[0] else None
+        draw_capacity(panel, edges, cell, cell.rounds_per_second, unit)
+        plain_numbers(panel.yaxis)
+    return arrange(panels, min(3, len(panels)))
 
 
 def _draw_curve(
-    panel: Axes, edges: NDArray[np.float64], line: pl.DataFrame, color: str, first: Any
+    panel: Axes, edges: NDArray[np.float64], line: pl.DataFrame, per_second: float
 ) -> None:
-    """Median and bands of one cell, and the median of the first one to compare with."""
-    is_single = line["replications"][0] == 1
-    for share, alpha in () if is_single else ((95, 0.22), (50, 0.45)):
-        x, low, high = _changes(edges, line[f"low_{share}"], line[f"high_{share}"])
-        label = f"{share} % of replications"
-        look: Any = {"color": color, "alpha": alpha, "linewidth": 0, "label": label}
+    """Median and band of one cell, and how high the median rises."""
+    if line["replications"][0] > 1:
+        x, low, high = _changes(edges, line["low_95"] * per_second, line["high_95"] * per_second)
+        look: Any = {"color": SERIES[0], "alpha": 0.25, "linewidth": 0}
         panel.fill_between(x, low, high, step="post", **look)
-    name = "calls" if is_single else "median"
-    if first is not None:
-        label = f"{name} of the first panel"
-        look = {"color": MUTED, "linewidth": 0.9, "linestyle": DASHES[2], "label": label}
-        panel.step(*_changes(edges, first["median"]), where="post", **look)
-    look = {"color": color, "linewidth": 1.6, "label": name}
-    panel.step(*_changes(edges, line["median"]), where="post", **look)
+    median = line["median"] * per_second
+    panel.step(*_changes(edges, median), where="post", color=SERIES[0], linewidth=1.6)
+    peak = int(median.to_numpy().argmax())
+    right = panel.get_xlim()[1]
+    is_right = edges[peak] > (panel.get_xlim()[0] + right) / 2
+    look = {"va": "bottom", "fontsize": 8, "fontweight": "bold", "color": SERIES[0]}
+    panel.text(
+        edges[peak],
+        line["high_95"][peak] * per_second,
+        f"{short(median[peak])}/s",
+        ha="right" if is_right else "left",
+        **look,
+    )
 
 
 def _changes(edges: NDArray[np.float64], *columns: pl.Series) -> list[NDArray[np.float64]]:
@@ -224,17 +237,6 @@ def _changes(edges: NDArray[np.float64], *columns: pl.Series) -> list[NDArray[np
     values = np.array(columns, np.float64)
     starts = np.flatnonzero((values[:, 1:] != values[:, :-1]).any(axis=0)) + 1
     return [edges[[0, *starts, -1]], *values[:, [0, *starts, -1]]]
-
-
-def _write_per_second(panel: Axes, cell: Cell) -> None:
-    """The scale in calls per second, on the right."""
-    beside: Any = panel.get_yaxis_transform()
-    ticks = [y for y in panel.get_yticks() if y <= panel.get_ylim()[1]]
-    texts = [f"{y * cell.rounds_per_second:,.10g}" for y in ticks]
-    for y, text in zip(ticks, texts, strict=True):
-        panel.text(1.02, y, text, transform=beside, va="center", fontsize=8.5)
-    right = 1.05 + 0.027 * max(map(len, texts))
-    panel.text(right, 0.5, "calls/s", transform=panel.transAxes, rotation=90, va="center")
 
 
 def shade_fault(panel: Axes, cell: Cell) -> None:
@@ -258,15 +260,21 @@ def _capacities(cell: Cell) -> list[tuple[int, float]]:
     ]
 
 
-def top_of_axis(cell: Cell, highest: float) -> float:
-    """Where the axis of calls ends: above the calls, and the capacity unless that is far above."""
-    return 1.08 * max([highest, 1.0, *(c for _, c in _capacities(cell) if c <= 3 * highest)])
+def top_of_axis(cell: Cell, highest: float, factor: float) -> float:
+    """Where the axis of calls ends: above the calls, and the capacity unless that is far above.
+
+    The axis has calls per round, times `factor`; so has `highest`.
+    """
+    served = [factor * capacity for _, capacity in _capacities(cell)]
+    return 1.08 * max([highest, factor, *(c for c in served if c <= 3 * highest)])
 
 
-def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: float) -> None:
-    """Draw how many calls are served; a capacity above the axis is put into words.
+def draw_capacity(
+    panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: float, unit: str | None
+) -> None:
+    """Draw how many calls are served, and write it; a capacity above the axis is only written.
 
-    The axis has calls per round, times `factor`.
+    The axis has calls per round, times `factor`; without a unit nothing is written.
     """
     top = panel.get_ylim()[1]
     rounds, per_round = np.array(_capacities(cell), np.float64).T
@@ -280,12 +288,17 @@ def draw_capacity(panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: f
             color=INK,
             linewidth=1.0,
             linestyle=DASHES[1],
-            label="capacity",
         )
+    if unit is None:
+        return
+    look: Any = {"ha": "right", "fontsize": 7.5, "color": MUTED}
     if served.max() > top:
-        text = f"capacity {short(served.max())}, above the panel"
-        look: Any = {"transform": panel.transAxes, "ha": "right", "va": "top", "color": MUTED}
-        panel.text(0.99, 0.97, text, fontsize=7.5, **look)
+        text = f"capacity {short(served.max())}{unit}, above the panel"
+        panel.text(0.99, 0.97, text, transform=panel.transAxes, va="top", **look)
+    else:
+        panel.text(
+            edges[-1], served[-1], f"capacity {short(served[-1])}{unit}", va="bottom", **look
+        )
 
 
 def length_text(n_rounds: int, per_second: float | None) -> str:

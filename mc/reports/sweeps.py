@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mc.model import PARAMETERS, units
 from mc.model.digits import rounds_per_second
+from mc.reports.maps import Maps
 from mc.reports.notation import parameter_title
 from mc.reports.panels import (
     Drawing,
@@ -40,26 +41,24 @@ MOST_MARKS: Final = 1500
 # --- one axis ------------------------------------------------------------------------------------
 
 
-def draw_lines(scenario: Scenario) -> Drawing:
-    """Draw the metrics of a sweep over the only axis of the grid, a line for each policy."""
-    view, metrics = scenario.view, scenario.metrics
-    (axis,) = view.axes
-    panels = new_panels(list(map(view.title, metrics)), 2.9, 2.2, x_label=axis.title)
-    x = _positions(axis)
-    for metric, panel in zip(metrics, panels, strict=True):
-        for i, policy in enumerate(view.policies[:MOST_POLICIES]):
-            cells = {view.lines[c][axis.name]: c for c in scenario.of_policy(policy)}
-            points = [
-                (x[k], cells[value])
-                for k, value in enumerate(axis.values)
-                if value in cells and view.mean(cells[value], metric) is not None
-            ]
-            if points:
-                _draw_line(view, panel, metric, points, i, policy)
-        _label_positions(panel, axis)
-        not_below_zero(panel.yaxis)
-        plain_numbers(panel.yaxis)
-    return arrange(panels, 2, legend(panels))
+def draw_lines(scenario: Scenario, metric: str, maps: Maps) -> Drawing:
+    """Draw a metric over the only axis that changes it, a line for each policy."""
+    view, (axis,) = scenario.view, maps.axes
+    panels = new_panels([""], 3.6, 2.2, x_label=axis.title, y_label=view.title(metric))
+    x, panel = _positions(axis), panels[0]
+    for i, policy in enumerate(view.policies[:MOST_POLICIES]):
+        cells = [maps.fields.get((policy, value)) for value in axis.values]
+        points = [
+            (at, cell)
+            for at, cell in zip(x, cells, strict=True)
+            if cell is not None and view.mean(cell, metric) is not None
+        ]
+        if points:
+            _draw_line(view, panel, metric, points, i, policy)
+    _label_positions(panel, axis)
+    not_below_zero(panel.yaxis)
+    plain_numbers(panel.yaxis)
+    return arrange(panels, 1, legend(panels))
 
 
 def _draw_line(
@@ -128,6 +127,10 @@ def draw_design(scenario: Scenario) -> Drawing:
                 ]
                 x = [factor * view.lines[cell][name] for cell in cells]
                 _draw_points(view, panel, x, metric, cells, i, policy)
+            if name in view.logarithmic:
+                panel.set_xscale("log")
+                panel.minorticks_off()
+                plain_numbers(panel.xaxis)
             not_below_zero(panel.yaxis)
             plain_numbers(panel.yaxis)
         panels += row

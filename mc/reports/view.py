@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,17 +10,19 @@ from typing import Any
 import polars as pl
 
 from mc.decisions import cell_name
+from mc.decisions.scorecard import Scorecard, scorecards
 from mc.model import METRICS, calls_per_request, units
+from mc.model.columns import OF_METRIC
 from mc.model.digits import MIN_REPLICATIONS, axis_text, layer_names, readers_second
 from mc.reports.notation import (
-    NAMES,
+    TABLED,
     in_a_sentence,
     parameter_title,
     percent,
     short,
     with_error,
 )
-from mc.reports.scenario import Scenario
+from mc.reports.scenario import MOST_SCENARIOS, Scenario
 from mc.statistics import half_width
 from mc.store import Results, for_reader
 
@@ -71,10 +73,15 @@ class View:
 
     # --- cells ------------------------------------------------------------------------------------
 
+    @property
+    def grid(self) -> list[str]:
+        """The axes of the grid, in the order of the file."""
+        return [axis["name"] for axis in self.source["grid"]]
+
     @cached_property
     def axes(self) -> list[Axis]:
         """The axes of the grid along which something varies, the longest first."""
-        names = [axis["name"] for axis in self.source["grid"]]
+        names = self.grid
         axes = [Axis(name, _in_order(self.results.cells[name]), self.source) for name in names]
         return sorted((a for a in axes if len(a.values) > 1), key=lambda axis: -len(axis.values))
 
@@ -83,6 +90,12 @@ class View:
         """Parameters that a design varies."""
         ranges = (self.source["design"] or {"ranges": []})["ranges"]
         return [span["name"] for span in ranges if self.results.cells[span["name"]].n_unique() > 1]
+
+    @property
+    def logarithmic(self) -> set[str]:
+        """Parameters that a design varies in logarithms."""
+        ranges = (self.source["design"] or {"ranges": []})["ranges"]
+        return {span["name"] for span in ranges if span["scale"] == "log"}
 
     @cached_property
     def policies(self) -> list[str]:
@@ -94,7 +107,7 @@ class View:
         """Each line of the table of cells by its number, with a `label` unique in its scenario."""
         varying = {axis.name for axis in self.axes}
         names = ["policy"] if len(self.policies) > 1 else []
-        names += [axis["name"] for axis in self.source["grid"] if axis["name"] in varying]
+        names += [name for name in self.grid if name in varying]
         names += self.design
         lines = {}
         for line in self.results.cells.iter_rows(named=True):
@@ -112,6 +125,23 @@ class View:
             cells.setdefault(line["scenario"], []).append(cell)
         return [Scenario(self, number, *item) for number, item in enumerate(cells.items(), 1)]
 
+    @cached_property
+    def cards(self) -> dict[str, Scorecard]:
+        """The scorecard of each scenario."""
+        return {card.scenario: card for card in scorecards(self.results)}
+
+    @cached_property
+    def stormy(self) -> list[Scenario]:
+        """The scenarios in which something happens, or all; the one that matters most first."""
+        some = [scenario for scenario in self.scenarios if not scenario.card.alike]
+        return sorted(some or self.scenarios, key=lambda scenario: -scenario.card.weight)
+
+    @property
+    def drawn(self) -> list[Scenario]:
+        """Those of which storms and single runs are drawn: with a fault, if some have one."""
+        with_fault = [scenario for scenario in self.stormy if scenario.known("times_usual")]
+        return (with_fault or self.stormy)[:MOST_SCENARIOS]
+
     # --- numbers, in the units of a reader --------------------------------------------------------
 
     @cached_property
@@ -120,40 +150,52 @@ class View:
         return readers_second(self.source)
 
     def unit(self, metric: str) -> str:
-        """In which unit a metric is given."""
-        return units.for_reader(METRICS[metric].unit, self.per_second)[0]
+        """In which unit a metric is given; shares in percent."""
+        unit = METRICS[metric].unit
+        return "%" if unit == "share" else units.for_reader(unit, self.per_second)[0]
 
     def factor(self, metric: str) -> float:
         """By what a number of a metric is multiplied for that."""
-        return units.for_reader(METRICS[metric].unit, self.per_second)[1]
+        unit = METRICS[metric].unit
+        return 100.0 if unit == "share" else units.for_reader(unit, self.per_second)[1]
 
     def title(self, metric: str) -> str:
         """Name and unit of a metric."""
         name, unit = METRICS[metric].label, self.unit(metric)
         return name if unit in ("", name) else f"{name} ({unit})"
 
+    def _told(self, name: str, metric: str = "metric") -> pl.DataFrame:
+        """Give a table of the results in the units of a reader."""
+        manifest = self.results.manifest
+        told = for_reader(getattr(self.results, name), name, manifest, metric)
+        units_of = manifest["columns"][name]
+        shown = [c for c in told.columns if units_of.get(c, {}).get("unit") == OF_METRIC]
+        shares = [one for one, metric in METRICS.items() if metric.unit == "share"]
+        factor = pl.when(pl.col(metric).is_in(shares)).then(100.0).otherwise(1.0)
+        return told.with_columns(pl.col(shown) * factor)
+
     @cached_property
     def summary(self) -> pl.DataFrame:
         """The table of the results."""
-        return for_reader(self.results.summary, "summary", self.results.manifest)
+        return self._told("summary")
 
     @cached_property
     def comparisons(self) -> pl.DataFrame:
         """The table of the results."""
-        return for_reader(self.results.comparisons, "comparisons", self.results.manifest)
+        return self._told("comparisons")
 
     @cached_property
     def estimates(self) -> dict[tuple[int, str], dict[str, Any]]:
         """The lines of the summary about metrics that are shown, by cell and metric."""
         of_layers = [name for name in METRICS if name.startswith("calls_")]
-        wanted = [*NAMES, "requests", *of_layers]
+        wanted = [*TABLED, "requests", *of_layers]
         shown = self.summary.filter(pl.col("metric").is_in(wanted))
         return {(line["cell"], line["metric"]): line for line in shown.iter_rows(named=True)}
 
     def mean(self, cell: int, metric: str) -> float | None:
         """Mean of a metric in a cell; None where it is undefined."""
-        mean: float | None = self.estimates[cell, metric]["mean"]
-        return mean
+        estimate = self.estimates.get((cell, metric))
+        return None if estimate is None else estimate["mean"]
 
     def half_width(self, cell: int, metric: str) -> float | None:
         """Half the length of the mean's interval; None where there is none."""
@@ -185,10 +227,9 @@ class View:
         fewest = min(int(line["replications"]) for line in self.lines.values())
         return 1 < fewest < MIN_REPLICATIONS
 
-    @property
-    def metrics(self) -> list[str]:
-        """The metrics that are shown and defined somewhere."""
-        return [m for m in NAMES if any(self.mean(c, m) is not None for c in self.lines)]
+    def known(self, metrics: Sequence[str]) -> list[str]:
+        """Those of some metrics that are defined somewhere."""
+        return [m for m in metrics if any(self.mean(c, m) is not None for c in self.lines)]
 
     @cached_property
     def claims(self) -> list[dict[str, Any]]:
@@ -199,8 +240,7 @@ class View:
         mean itself, and its distance from the number.
         """
         claims = []
-        told = for_reader(self.results.claims, "claims", self.results.manifest, "link_metric")
-        for line in told.iter_rows(named=True):
+        for line in self._told("claims", "link_metric").iter_rows(named=True):
             is_against_number = self.source["claim"][line["claim"]].get("value") is not None
             of_metric = line["link_metric"]
             unit, factor = self.unit(of_metric), self.factor(of_metric)
