@@ -125,6 +125,8 @@ def scorecard_lines(results: Results, room: int, width: int) -> list[Text]:
         if card is not first and n_lines + len(sentence) < room:
             shown[card.scenario] = sentence
             n_lines += len(sentence)
+    n_left = len(cards) - len(shown)
+    n_lines += n_left > 0
     for card in by_weight:
         if card is first or card.scenario not in tables or card.scenario not in shown:
             continue
@@ -135,7 +137,6 @@ def scorecard_lines(results: Results, room: int, width: int) -> list[Text]:
         shown[card.scenario] = table
         n_lines += n_more
     lines = [line for card in cards for line in shown.get(card.scenario, [])]
-    n_left = len(cards) - len(shown)
     if n_left:
         lines.append(Text(f"{n_left} more scenarios: see show", "dim"))
     return lines + legend
@@ -169,11 +170,11 @@ class _Table:
 
     def __init__(self, card: Scorecard, with_name: bool) -> None:
         self.card = card
-        title = card.scenario if with_name else ""
+        self.title = card.scenario if with_name else ""
         self.places = [
             [of.place.get(name, "any") for name in card.coordinates] for of in card.lines
         ]
-        self.place_heads = [("", title), *map(_axis_head, card.coordinates[1:])]
+        self.place_heads = [("", ""), *map(_axis_head, card.coordinates[1:])]
         self.place_widths = [
             max(*map(len, head), *(len(place[i]) for place in self.places))
             for i, head in enumerate(self.place_heads)
@@ -213,9 +214,11 @@ class _Table:
         first = max(8, min(self.place_widths[0], self._for_name(widths, width)))
         place_widths = [first, *self.place_widths[1:]]
         gap = " " * _GAP
-        lines = []
+        is_long = len(self.title) > first
+        lines = [Text(self.title, "bold")] if is_long else []
+        heads = [("", "" if is_long else self.title), *self.place_heads[1:]]
         for i in range(2):
-            named = zip(self.place_heads, place_widths, strict=True)
+            named = zip(heads, place_widths, strict=True)
             text = Text(gap.join(f"{head[i][:w]:<{w}}" for head, w in named), "bold")
             for head, w in zip(self.heads, widths, strict=True):
                 text.append(f"{gap}{head[i]:>{w.whole}}", "not bold dim")
@@ -335,7 +338,7 @@ def _claim_lines(results: Results, width: int) -> list[Text]:
 
 def _cut(claims: Sequence[Text], room: int) -> list[Text]:
     """As many claims as there is room for, at most `MAX_CLAIMS`."""
-    most = min(2 + MAX_CLAIMS, room)
+    most = max(3, min(2 + MAX_CLAIMS, room))
     if len(claims) <= most:
         return list(claims)
     n_more = len(claims) - most + 1

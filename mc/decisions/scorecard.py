@@ -135,6 +135,8 @@ class Scorecard:
         Its result in a sentence.
     n_cells : int
         Of the scenario.
+    is_sweep : bool
+        Whether not every cell has a line of its own.
     alike : bool
         Whether all cells are alike in practice, so that the sentence is enough.
     on_frontier : int or None
@@ -148,13 +150,9 @@ class Scorecard:
     lines: tuple[Line, ...]
     finding: str
     n_cells: int
+    is_sweep: bool
     alike: bool
     on_frontier: int | None
-
-    @property
-    def is_sweep(self) -> bool:
-        """Whether not every cell has a line of its own."""
-        return self.n_cells > sum(len(line.cells) for line in self.lines)
 
     @property
     def weight(self) -> float:
@@ -251,6 +249,7 @@ def _scorecard(
         lines,
         _finding(columns, lines, cells.height, alike, is_sweep),
         cells.height,
+        is_sweep,
         alike,
         sure,
     )

@@ -29,6 +29,10 @@ def explorer(view: View, storms: pl.DataFrame) -> str:
     view : View
     storms : polars.DataFrame
         Of `storm.curves`; a cell that is not in it has no storm.
+
+    Returns
+    -------
+    str
     """
     if not view.axes:
         return ""
