@@ -228,12 +228,14 @@ class Rows(Storage):
                 for name in self.counters
                 if name in rows.columns or METRICS[name].exists is None
             ]
-            rows = rows.select(
-                pl.col("cell").cast(pl.Int32),
-                pl.col("replication", *seeds, *counters).cast(pl.Int64),
-            )
+            columns: dict[str, pl.DataType] = {"cell": pl.Int32()}
+            columns |= {name: pl.Int64() for name in ("replication", *seeds, *counters)}
         except pl.exceptions.PolarsError as error:
             raise FolderError(f"{shard.path}: cannot be read ({first_line(error)})") from error
+        if rows.schema != columns:
+            wrong = rows.schema.items() ^ columns.items()
+            named = ", ".join(sorted({name for name, _ in wrong}) or ["their order"])
+            raise FolderError(f"{shard.path}: its columns are not those of rows ({named})")
         n = shard.stop - shard.start
         expected = {
             "cell": np.repeat(np.array(shard.cells, np.int32), n),
