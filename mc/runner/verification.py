@@ -261,11 +261,10 @@ def _derived_again(results: Results, shards: Sequence[Shard], jobs: int | None) 
     assert grown is not None, "no part was asked for"
     stops, stock = grown
     yield from _other_facts(where, manifest, experiment, sum(stop.n for stop in stops.values()))
-    yield from _other_values(
-        folder, "cells", results.cells, experiments.cell_table(experiment, stops)
-    )
-    for name, made in make_tables(experiment, storage, stops, stock.shards, jobs):
-        yield from _other_values(folder, name, getattr(results, name), made)
+    cells = ("cells", [experiments.cell_table(experiment, stops)])
+    for name, parts in (cells, *make_tables(experiment, storage, stops, stock.shards, jobs)):
+        stored = pl.read_parquet(io.BytesIO(store.read_table_file(folder, name, manifest)))
+        yield from _other_values(folder / store.table_file(name), stored, pl.concat(parts))
 
 
 def _other_facts(
@@ -281,11 +280,8 @@ def _other_facts(
             yield f"{where}: {name} is not what follows from the experiment"
 
 
-def _other_values(
-    folder: Path, name: str, stored: pl.DataFrame, made: pl.DataFrame
-) -> Iterator[str]:
+def _other_values(where: Path, stored: pl.DataFrame, made: pl.DataFrame) -> Iterator[str]:
     """Name columns of a table that are not what the rows give."""
-    where = folder / store.table_file(name)
     if stored.schema != made.schema:
         for column in dict.fromkeys((*made.columns, *stored.columns)):
             is_now, should = stored.schema.get(column), made.schema.get(column)
