@@ -110,6 +110,7 @@ def run(
     (100, 71.0, 115.0)
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
+    store.check_run(file, len(experiment.points))
     if shard is not None:
         _check_part(shard, force)
     if scheduler is not None and (jobs is not None or shard is not None):
