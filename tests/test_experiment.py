@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mc.experiment import Experiment, ExperimentError, Published, cell_table, read
+from mc.experiment import Experiment, ExperimentError, Published, cell_table, of_source, read
 from mc.model import PARAMETERS, Cell
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
@@ -1016,3 +1016,73 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
     got = (*experiment.remarks, *experiment.hints)
     assert len(got) == (expected is not None)
     assert all(str(remark).startswith(str(expected)) for remark in got)
+
+
+EVERYTHING = """
+title = "everything"
+baseline = "b"
+layer_names = ["x", "y"]
+[precision]
+metric = "calls"
+relative = 0.01
+min = 100
+max = 400
+[thresholds]
+holds = 0.9
+[fixed]
+rounds = 500
+tries = [2, 2]
+round = "20 ms"
+arrivals_per_second = "30/s"
+fault_start = "2 s"
+[[scenario]]
+name = "s1"
+[[scenario]]
+name = "s2"
+fault_rounds = "1 s"
+[[policy]]
+name = "a"
+budget = {kind = "grpc", max_tokens = 20}
+[[policy]]
+name = "b"
+budget = [{kind = "grpc"}, "none"]
+budget_scope = "layer"
+[grid]
+backoff_cap = ["1 s", "2 s"]
+[design]
+kind = "sobol"
+points = 2
+capacity = {from = 3, to = 4}
+[[exclude]]
+policy = "a"
+backoff_cap = {above = "1.5 s"}
+[[claim]]
+text = "t"
+scenario = "s1"
+metric = "calls"
+policies = ["b"]
+relation = "<"
+value = 3.50
+at = {backoff_cap = "1 s", capacity = 3}
+[[published]]
+scenario = "s1"
+policy = "b"
+at = {backoff_cap = "1 s", capacity = 4}
+multiplier = 1.20
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EVERYTHING,
+        'title = "g"\ngrid.budget = {kind = "grpc", max_tokens = [10, 20]}\n'
+        '[[exclude]]\nbudget = [{kind = "grpc", max_tokens = 20}]\n',
+        *(path.read_text("utf-8") for path in sorted(Path("experiments").glob("*.toml"))),
+    ],
+)
+def test_an_experiment_is_read_again_from_its_source(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file.toml").write_text(text, "utf-8")
+    expected = read(tmp_path / "file.toml")
+    got = of_source(json.loads(json.dumps(expected.source)), expected.path)
+    assert got == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from mc.runner import histograms, simulation
 from mc.runner import rows as row_storage
 from mc.runner.histograms import Histograms
 from mc.runner.simulation import Draws
+from mc.runner.storage import CELLS_AT_ONCE
 from mc.statistics import tallies
 from mc.statistics.tallies import Tally, claim_key, claim_of
 from mc.store import FolderError
@@ -420,12 +422,16 @@ def test_a_claim_may_be_reworded_or_removed(out: Path) -> None:
 def test_chunks_of_a_hundred_thousand_cells_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell was added up anew for every cell after it: 16,000 cells took 4 s."""
     n = 100_000
-    cells = pl.DataFrame({"cell": range(n)}, {"cell": pl.Int32})
+    numbers = pl.Series(range(n), dtype=pl.Int32)
+    cells = pl.DataFrame({"cell": numbers, "baseline": numbers})
     storage = Histograms(Draws("philox", 1), {}, cells, {}, ())
     shard = store.Shard(Path(), 1, 1, tuple(range(n)), ("",) * n, 0, 10, "", 4 * n)
     started = time.process_time()
-    assert list(storage.chunks([shard, shard])) == [list(range(n))]
+    chunks = list(storage.chunks([shard, shard]))
     assert time.process_time() - started < 5
+    assert list(itertools.chain(*chunks)) == list(range(n))
+    assert max(map(len, chunks)) == CELLS_AT_ONCE
+    monkeypatch.setattr(histograms, "CELLS_AT_ONCE", n)
     monkeypatch.setattr(histograms, "LINES_AT_ONCE", 8 * 30_000)
     got = [len(chunk) for chunk in storage.chunks([shard, shard])]
     assert got == [30_000, 30_000, 30_000, 10_000]

@@ -327,7 +327,7 @@ def test_the_tables_are_sorted_and_complete(finished: Path) -> None:
 
 def test_a_table_with_nan_is_refused_and_not_written(tmp_path: Path) -> None:
     table = pl.DataFrame({"cell": [0, 1], "mean": [1.0, float("nan")], "sd": [None, 1.0]})
-    with pytest.raises(ValueError, match="summary: column mean holds NaN"):
+    with pytest.raises(ValueError, match="column mean holds NaN"):
         store.write_table(tmp_path, "summary", table)
     assert not list(tmp_path.iterdir())
     store.write_table(tmp_path, "summary", table.fill_nan(None))

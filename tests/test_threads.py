@@ -11,8 +11,12 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pytest
 
+import mc
+from mc.model import Generator
+from mc.runner.simulation import plan_blocks, prepare, simulate_range
 from mc.store.threads import StopFlag, deferred_signals, do_all, on_threads
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -178,3 +182,18 @@ def test_results_come_in_the_order_of_the_items() -> None:
         return k * k
 
     assert on_threads(late, range(20), 4) == [k * k for k in range(20)]
+
+
+@pytest.mark.parametrize("generator", ["philox", "lesson"])
+def test_one_long_replication_does_not_delay_a_stop(generator: Generator) -> None:
+    """It would take half a minute."""
+    clients = 2 if generator == "philox" else 1  # then it goes through the general loop, too
+    cell = mc.Cell(rounds=4_000_000, fault_rounds=4_000_000, tries=(200,), clients=clients)
+    prepare([cell], generator)
+    (block,) = plan_blocks({0: cell}, generator)
+    flag = StopFlag()
+    threading.Timer(0.3, flag.set).start()
+    started = time.monotonic()
+    rows = simulate_range(block, np.array([1]), 1, flag)
+    assert time.monotonic() - started < 10
+    assert len(rows) == 0

@@ -153,6 +153,87 @@ def test_a_changed_counter_is_named_with_its_place(
     assert "320 of 320 made once more: 1 differ" in out
 
 
+def forged(folder: Path, name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> str:
+    """Change a table as someone would who also makes its hash right; its file's name."""
+    manifest = mc.load(folder).manifest
+    path = folder / f"{name}.parquet"
+    manifest["tables"][name] = store.write_table(folder, name, change(pl.read_parquet(path)))
+    store.write_manifest(folder, manifest)
+    return str(path)
+
+
+@pytest.mark.parametrize("keep", ["rows", "histograms"])
+def test_tables_that_do_not_follow_from_the_rows_are_found(
+    tmp_path: Path, keep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = EXPERIMENT.replace("replications = 40", f'keep = "{keep}"') + (
+        '[precision]\nmetric = "calls"\nabsolute = 2.0\nmin = 40\nmax = 160\n'
+        '[[published]]\nscenario = "outage"\npolicy = "three"\nat = {backoff_cap = 8}\n'
+        "calls = 330\nmultiplier = 1.10\n"
+    )
+    Path("small.toml").write_text(text, "utf-8")
+    folder = mc.run("small.toml").folder
+    assert mc.verify(folder, all_rows=True).ok
+    path = forged(folder, "summary", lambda table: table.with_columns(pl.col("mean") * 2))
+    assert mc.verify(folder, seconds=0).ok
+    (got,) = mc.verify(folder, all_rows=True).faults
+    assert got.startswith(f"{path}: mean differs in ")
+    back = {"mean": pl.col("mean") / 2}
+    forged(folder, "summary", lambda table: table.with_columns(**back))
+    assert mc.verify(folder, all_rows=True).ok
+    path = forged(folder, "cells", lambda t: t.with_columns(longest_wait=pl.lit(1, pl.Int64)))
+    (got,) = mc.verify(folder, all_rows=True).faults
+    assert got.startswith(f"{path}: longest_wait differs in ")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda table: table.with_columns(x=1), "column x is Int32, should not be there"),
+        (lambda table: table.drop("n"), "column n is missing, should be Int64"),
+        (
+            lambda table: table.with_columns(pl.col("n").cast(pl.Int32)),
+            "column n is Int32, should be Int64",
+        ),
+        (lambda table: table[::-1], "cell differs in "),
+        (lambda table: table[:-1], "lines, its rows give "),
+    ],
+)
+def test_columns_and_lines_of_tables_are_those_that_the_rows_give(
+    folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame], expected: str
+) -> None:
+    forged(folder, "comparisons", change)
+    faults = mc.verify(folder, all_rows=True).faults
+    assert faults
+    assert expected in faults[0]
+
+
+def test_what_the_manifest_says_of_the_experiment_follows_from_it(folder: Path) -> None:
+    store.write_manifest(folder, mc.load(folder).manifest | {"title": "large", "n_rows": 7})
+    got = set(mc.verify(folder, all_rows=True).faults)
+    where = folder / "manifest.json"
+    expected = {
+        f"{where}: {name} is not what follows from the experiment" for name in ("title", "n_rows")
+    }
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.with_columns(spy=1),
+        lambda rows: rows.with_columns(pl.col("calls").cast(pl.Int32)),
+    ],
+)
+def test_rows_have_their_columns_and_no_others(
+    folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    path = rewritten(shards(folder)[0], change)
+    faults = mc.verify(folder, all_rows=True).faults
+    assert faults[0].startswith(f"{path}: its columns are not those of rows (")
+
+
 def test_a_value_in_place_of_a_null_differs(folder: Path) -> None:
     rewritten(shards(folder)[0], lambda rows: rows.with_columns(pl.col("drain").fill_null(0)))
     got = mc.verify(folder, all_rows=True).differences

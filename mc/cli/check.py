@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc.cli import options
 from mc.cli.formats import Facts, print_facts
-from mc.cli.readable import first_three
+from mc.cli.readable import first_three, size
 from mc.cli.result_tables import known_to
 from mc.cli.stderr import errors_as_messages, progress_lines, write_message
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mc.experiment import Claim, Experiment
     from mc.model import Parameter
     from mc.model.waits import Layer, Wait
+
+MANY_CELLS: Final = 10_000
+"""From so many on it is said how much memory they take."""
 
 MAX_CHAINS: Final = 12
 """Chains whose waits are printed; a grid may have thousands."""
@@ -45,6 +48,7 @@ def check(
     All faults are reported at once, each with its place. `plan` says what a run would cost.
     """
     from mc import experiment as experiments
+    from mc.store import check_run
 
     with errors_as_messages():
         overrides = options.name_values(settings)
@@ -55,12 +59,15 @@ def check(
             overrides=overrides,
             progress=progress_lines("cells"),
         )
+        check_run(file, len(experiment.points))
         for remark in (*experiment.remarks, *experiment.hints):
             write_message(f"{file}: {remark}")
         print_facts(_facts(experiment), form)
 
 
 def _facts(experiment: Experiment) -> Facts:
+    from mc.store import of_run
+
     source = experiment.source
     scenarios, policies = (
         [point["name"] for point in source[kind]] for kind in ("scenario", "policy")
@@ -116,6 +123,7 @@ def _facts(experiment: Experiment) -> Facts:
             "replications": f"{at_most}{experiment.replications:,} of each cell",
             "until": _stopping_rule(experiment),
             "rows": f"{at_most}{n_rows:,}",
+            "memory": f"about {size(of_run(n_cells))}" if n_cells >= MANY_CELLS else "",
             "draws": f"generator {experiment.generator}, {drawn}",
             "published": f"{len(experiment.published):,} figures" if experiment.published else "",
             "claims": "\n".join(claims),

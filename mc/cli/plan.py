@@ -61,6 +61,8 @@ def _facts(plan: Plan) -> Facts:
             "shards": f"{plan.n_shards:,}",
             "on disk": f"about {size(plan.n_bytes)}"
             + (f", of which {size(plan.n_bytes_there)} are there" if plan.n_bytes_there else ""),
+            "memory": f"about {size(plan.memory_bytes)}, and {size(plan.page_memory_bytes)} for "
+            "the page",
             "time": _time_text(plan),
             "results": str(plan.folder),
         },

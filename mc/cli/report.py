@@ -37,6 +37,11 @@ def draw_report(results: Results) -> None:
     from mc import reports, store
 
     if not reports.is_current(results):
+        try:
+            store.check_page(results.folder, results.manifest["n_cells"])
+        except store.FolderError as error:
+            write_message(f"no page: {error}")
+            return
         write_message("drawing the report")
         reports.report(results)
     write_message(f"Report: {results.folder / store.PAGE}")

@@ -143,8 +143,9 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
 
     n_counts = results.cells["replications"].n_unique()
     per_second = readers_second(results)
-    summary = for_reader(results.summary, "summary", results.manifest)
     shown = results.cells if every else _first_cells(results.cells)
+    summary = results.summary.filter(pl.col("cell").is_in(shown["cell"].implode()))
+    summary = for_reader(summary, "summary", results.manifest)
     for (scenario,), cells in shown.group_by("scenario", maintain_order=True):
         counts = cells["replications"].unique().sort().to_list()
         estimates: dict[int, dict[str, Any]] = {}

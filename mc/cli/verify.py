@@ -25,7 +25,8 @@ MAX_DIFFERENCES: Final = 20
 def verify(
     folder: options.Folder,
     every: Annotated[
-        bool, typer.Option("--all", help="Make every row once more, not a random sample.")
+        bool,
+        typer.Option("--all", help="Make all rows and tables once more, not some rows."),
     ] = False,
     seconds: Annotated[
         float, typer.Option(help="How long to go on with the random sample.", min=0.0)
@@ -40,7 +41,8 @@ def verify(
     """Check that a results folder is what it says.
 
     Every file is compared with its hash. Rows are simulated once more, from what the folder says
-    of them alone, and compared with those in it. Exit code 1 if anything differs.
+    of them alone, and compared with those in it; with --all the tables are made again, too. Exit
+    code 1 if anything differs.
     """
     with interruptible("stopped before the end: nothing can be said of the folder"):
         from mc import runner, store

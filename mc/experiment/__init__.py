@@ -74,7 +74,7 @@ from mc.experiment.experiment import (
 )
 from mc.experiment.file import SEEDS, json_schema
 from mc.experiment.precision import MAX_REPLICATIONS, Precision
-from mc.experiment.reading import read
+from mc.experiment.reading import of_source, read
 from mc.experiment.template import SCHEMA_FILE, template
 from mc.model import Generator
 
@@ -99,6 +99,7 @@ __all__ = [
     "cell_table",
     "cells_of",
     "json_schema",
+    "of_source",
     "read",
     "renumber",
     "template",

@@ -20,7 +20,7 @@ from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
-from mc.model import METRICS, Thresholds, metrics_of, units
+from mc.model import METRICS, PARAMETERS, Thresholds, metrics_of, units
 from mc.model.digits import axis_text
 from mc.model.settings import Settings
 
@@ -81,6 +81,67 @@ def read(
     return _experiment(str(path), data, parts)
 
 
+def of_source(source: Mapping[str, Any], path: str) -> Experiment:
+    """Read an experiment again from its `source`, as a manifest has it: the way back.
+
+    Parameters
+    ----------
+    source : mapping
+        See `Experiment.source`.
+    path : str
+        Where it stands, for the messages.
+
+    Returns
+    -------
+    Experiment
+        With the cells numbered as in a file.
+
+    Raises
+    ------
+    ExperimentError
+        It is not the source of an experiment.
+    """
+    given = {key: _as_in_file(value) for key, value in source.items() if value not in (None, [])}
+    in_units = given.pop("in_units", [])
+    if "seeds" in given:
+        del given["replications"]  # their number
+    given["grid"] = {
+        axis["name"]: _as_in_file(axis["values"], axis["name"]) for axis in given.get("grid", [])
+    }
+    if "design" in given:
+        ranges = {side.pop("name"): side for side in given["design"].pop("ranges")}
+        given["design"] |= ranges
+    if "precision" in given:
+        given["precision"] = {
+            "metric" if key == "metrics" else key: value
+            for key, value in given["precision"].items()
+            if value is not None
+        }
+    given["published"] = [
+        {key: _printed(value) if key in METRICS else value for key, value in figures.items()}
+        for figures in given.get("published", [])
+    ]
+    faults, parts = outcome(_check(given, {}, None, in_units))
+    if faults:
+        raise ExperimentError([f"{path}: {fault}" for fault in faults])
+    return _experiment(path, given, parts)
+
+
+def _as_in_file(value: Any, name: str = "") -> Any:
+    """Copy a value of a source; the text of a table becomes the table."""
+    if isinstance(value, dict):
+        return {key: _as_in_file(entry, key) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_as_in_file(entry, name) for entry in value]
+    is_table = isinstance(value, str) and name in PARAMETERS and PARAMETERS[name].kind.tables
+    return PARAMETERS[name].kind.from_column(value) if is_table and value != "none" else value
+
+
+def _printed(figure: Any) -> Any:
+    """A published figure with the digits that the file has."""
+    return figure if isinstance(figure, int) else Printed(str(figure))
+
+
 def _load(path: str | Path) -> dict[str, Any]:
     """Parse the file, floats as `Printed`."""
     try:
@@ -131,12 +192,18 @@ class _Parts(NamedTuple):
 
 
 def _check(
-    data: dict[str, Any], overrides: dict[str, Any], progress: Progress | None
+    data: dict[str, Any],
+    overrides: dict[str, Any],
+    progress: Progress | None,
+    read_before: Sequence[str] = (),
 ) -> Checked[_Parts]:
-    """Check each table by itself, then what holds between them."""
+    """Check each table by itself, then what holds between them.
+
+    The axes of `read_before` were given in units, and are numbers already.
+    """
     yield from read_presets(data)
     yield from read_axes_of_tables(data)
-    in_units = yield from read_quantities(data, overrides)
+    in_units = [*read_before, *(yield from read_quantities(data, overrides))]
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:
@@ -249,7 +316,10 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         "design": None if file.design is None else file.design.source,
         "exclude": list((parts.excludes or {}).values()),
         "claim": data.get("claim", []),
-        "published": data.get("published", []),
+        "published": [
+            {key: _with_digits(value) for key, value in figures.items()}
+            for figures in data.get("published", [])
+        ],
     }
     if file.layer_names:
         source["layer_names"] = file.layer_names
@@ -275,6 +345,11 @@ def _experiment(path: str, data: Mapping[str, Any], parts: _Parts) -> Experiment
         published=tuple(parts.published),
         source=_plain(source),
     )
+
+
+def _with_digits(figure: Any) -> Any:
+    """A published figure as a number, or as its text where a number would not print like it."""
+    return figure.text if isinstance(figure, Printed) and figure.text != repr(figure) else figure
 
 
 def _plain(value: Any) -> Any:

@@ -47,6 +47,7 @@ from mc.kernel.layout import (
     CHAIN_KIND,
     DECORRELATED,
     DONE,
+    GOES_ON,
     GROW,
     LAYER_DEADLINES,
     N_COUNTERS,
@@ -69,6 +70,7 @@ from mc.kernel.layout import (
     ROUND_RETRIES,
     ROUND_SUCCESSFUL,
     ROUND_WAITING,
+    STOPPED,
     UNDEFINED,
     Alike,
     CellTables,
@@ -86,6 +88,7 @@ __all__ = [
     "CHAIN_BUDGET",
     "DECORRELATED",
     "DONE",
+    "GOES_ON",
     "LAYER_DEADLINES",
     "NEVER",
     "NO_BREAKER",
@@ -105,6 +108,7 @@ __all__ = [
     "ROUND_RETRIES",
     "ROUND_SUCCESSFUL",
     "ROUND_WAITING",
+    "STOPPED",
     "UNDEFINED",
     "Alike",
     "CellTables",
@@ -131,6 +135,7 @@ def simulate_philox(
     seed: int,
     counters: NDArray[np.int64],
     record: NDArray[np.int32] | None = None,
+    stop: NDArray[np.int8] = GOES_ON,
 ) -> tuple[int, int]:
     """Fill the rows of a block of cells that share their traffic.
 
@@ -148,11 +153,13 @@ def simulate_philox(
         fewer.
     record : ndarray of int32, shape (R, C, N_RECORDED, T), optional
         Output: calls of each round that are primary, retries, failed, and given up.
+    stop : ndarray of int8, shape (1,), optional
+        The general loop ends in the round in which it is no longer 0; the others are fast.
 
     Returns
     -------
     status, r : int
-        DONE; or REQUESTS and a replication that has no rows.
+        DONE; REQUESTS and a replication that has no rows; or STOPPED, when no row can be relied on.
     """
     counters[:, :, REJECTED:] = UNDEFINED
     status, r = DONE, replications.size
@@ -160,7 +167,9 @@ def simulate_philox(
         if parts is None:
             status, r = _simulate_by_tables(tables, cells, replications, seed, counters)
         else:
-            status, r = _simulate_rounds(parts, tables, cells, replications, seed, counters, record)
+            status, r = _simulate_rounds(
+                parts, tables, cells, replications, seed, counters, record, stop
+            )
         if status != DONE:
             break
     return status, r
@@ -171,6 +180,7 @@ def simulate_lesson(
     seeds: NDArray[np.int64],
     counters: NDArray[np.int64],
     record: NDArray[np.int32] | None = None,
+    stop: NDArray[np.int8] = GOES_ON,
 ) -> tuple[int, int]:
     """Fill the rows of a block of cells, each with the lesson's stream from its own seed.
 
@@ -183,7 +193,7 @@ def simulate_lesson(
     counters[:, :, REJECTED:] = UNDEFINED
     cells, draws = np.arange(len(tables.scalars)), lesson_draws()
     return _grow(
-        lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
+        lambda room_bits: empty_wheel(tables.wheel_size, room_bits, stop),
         lambda wheel, start: simulate_rounds(
             draws, None, None, None, None, None, None, None, tables, cells, seeds, wheel, counters,
             start, record,
@@ -251,6 +261,7 @@ def _simulate_rounds(
     seed: int,
     counters: NDArray[np.int64],
     record: NDArray[np.int32] | None,
+    stop: NDArray[np.int8],
 ) -> tuple[int, int]:
     from mc.kernel.breakers import empty_breakers
     from mc.kernel.budgets import empty_budgets, empty_clients
@@ -270,7 +281,7 @@ def _simulate_rounds(
     seconds = empty_seconds() if parts.queued else None
     status, r, room_bits, n_places = GROW, 0, _ROOM_BITS, _PLACES
     while status in (GROW, PLACES):
-        wheel = empty_wheel(tables.wheel_size, room_bits)
+        wheel = empty_wheel(tables.wheel_size, room_bits, stop)
         queue = empty_queue(tables, some, n_places) if parts.queued else None
         status, r = simulate_rounds(
             draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, some,

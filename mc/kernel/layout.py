@@ -81,6 +81,8 @@ REQUESTS: Final = 2
 """A replication has more requests than its tables have room for."""
 PLACES: Final = 3
 """A call has no place in the queue's memory; otherwise as GROW."""
+STOPPED: Final = 4
+"""Asked to end; nothing of the call is of use."""
 
 # --- tables of cells -----------------------------------------------------------------------------
 
@@ -354,16 +356,23 @@ class Wheel(NamedTuple):
         Those of a slot stand together.
     room_bits : int
         log2 of the entries that a slot has room for.
+    stop : ndarray of int8, shape (1,)
+        Not 0 once the loop is to end, see STOPPED.
     """
 
     n_waiting: NDArray[np.int32]
     entries: NDArray[np.int64]
     room_bits: int
+    stop: NDArray[np.int8]
 
 
-def empty_wheel(size: int, room_bits: int) -> Wheel:
+GOES_ON: Final = np.zeros(1, np.int8)
+"""A flag that nobody sets."""
+
+
+def empty_wheel(size: int, room_bits: int, stop: NDArray[np.int8] = GOES_ON) -> Wheel:
     """A wheel on which nothing is due."""
-    return Wheel(np.zeros(size, np.int32), np.empty(size << room_bits, np.int64), room_bits)
+    return Wheel(np.zeros(size, np.int32), np.empty(size << room_bits, np.int64), room_bits, stop)
 
 
 # --- draws ---------------------------------------------------------------------------------------

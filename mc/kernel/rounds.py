@@ -77,6 +77,7 @@ from mc.kernel.layout import (
     ROUND_SUCCESSFUL,
     ROUND_WAITING,
     SECOND_PEAK,
+    STOPPED,
     SUCCESSFUL,
     TIMED_OUT,
     UNDEFINED,
@@ -382,6 +383,8 @@ def replicate(
     for t in range(tables.n_rounds):
         if t >= window_end and pending == 0 and row[DRAIN] == UNDEFINED:
             row[DRAIN] = t - window_end
+        if wheel.stop[0]:
+            return STOPPED
 
         n_new = arrivals(draws, tables, t)
         first = row[REQUEST_COUNT]
@@ -520,8 +523,8 @@ def simulate_rounds(
     Returns
     -------
     status, r : int
-        DONE; or GROW, PLACES or REQUESTS and the replication in which it happened. Those before it
-        stand.
+        DONE; or GROW, PLACES, REQUESTS or STOPPED and the replication in which it happened. Those
+        before it stand.
     """
     for r in range(start, indices.size):
         start_replication(draws, tables, indices[r])

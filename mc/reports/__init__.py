@@ -66,6 +66,7 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     'results/lesson/report.html'
     """
     results = store.load(folder)
+    store.check_page(results.folder, results.manifest["n_cells"])
 
     from mc.reports.explorer import explorer
     from mc.reports.page import page  # these take a second

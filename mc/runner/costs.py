@@ -19,7 +19,7 @@ import polars as pl
 
 from mc import kernel, model
 from mc.model import Cell, Generator
-from mc.runner.simulation import Block, Task, rows_of, simulate_block
+from mc.runner.simulation import Block, Task, rows_of, simulate_alone, simulate_block
 from mc.statistics import stacks
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
         cell = storage.parameters[number]
         m = max(1, min(most, int(_MOST_SIZE / (cell.rounds * (1 + cell.rate_per_round)))))
         (block,) = storage.blocks([number])
-        counters = simulate_block(block, draws.indices(0, m), draws.seed)
+        counters = simulate_alone(block, draws.indices(0, m), draws.seed)
         row_ns.append(_row_ns(cell, counters, draws.generator, *shares[number]))
         rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, draws))
         if time.perf_counter() > deadline:

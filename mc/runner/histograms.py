@@ -6,6 +6,7 @@ Cells that are compared, with a baseline or in a claim, are simulated together.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import random
 import time
@@ -33,6 +34,7 @@ from mc.runner.simulation import (
     simulate_range,
 )
 from mc.runner.storage import (
+    CELLS_AT_ONCE,
     Checked,
     Content,
     Ranges,
@@ -250,15 +252,16 @@ class Histograms(Storage):
         return []
 
     def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
-        """Divide the cells by `LINES_AT_ONCE`."""
+        """Divide the cells by `LINES_AT_ONCE` and `CELLS_AT_ONCE`."""
         n_lines = dict.fromkeys(self.cells["cell"].to_list(), 0.0)
         for shard in shards:
             for number in shard.cells:
                 n_lines[number] += shard.n_lines / len(shard.cells)
         chunk: list[int] = []
         size = 0.0
-        for number, n in n_lines.items():
-            if chunk and size + n > LINES_AT_ONCE:
+        for number in itertools.chain.from_iterable(self.by_baseline.values()):
+            n = n_lines[number]
+            if chunk and (size + n > LINES_AT_ONCE or len(chunk) == CELLS_AT_ONCE):
                 yield chunk
                 chunk, size = [], 0.0
             chunk.append(number)

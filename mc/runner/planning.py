@@ -35,6 +35,8 @@ class Plan:
         Size of the folder in the end, estimated.
     n_bytes_there : int
         Size of the shards that exist.
+    memory_bytes, page_memory_bytes : int
+        Memory that the run takes, and its page, estimated.
     core_seconds : float
         Time on one core for the missing rows, estimated.
     table_seconds : float
@@ -56,6 +58,8 @@ class Plan:
     n_shards: int
     n_bytes: int
     n_bytes_there: int
+    memory_bytes: int
+    page_memory_bytes: int
     core_seconds: float
     table_seconds: float
     jobs: int
@@ -120,6 +124,7 @@ def plan(
     >>> hours = found.seconds / 3600
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
+    store.check_run(file, len(experiment.points))
     jobs = n_threads(jobs)
     for remark in experiment.remarks:
         say(f"{file}: {remark}")
@@ -150,6 +155,8 @@ def plan(
         n_shards=len(shards) + estimate.n_shards,
         n_bytes=n_bytes_there + round(estimate.n_bytes) + folder_bytes,
         n_bytes_there=n_bytes_there,
+        memory_bytes=store.of_run(len(experiment.points)),
+        page_memory_bytes=store.of_page(len(experiment.points)),
         core_seconds=estimate.core_ns * pace * 1e-9,
         table_seconds=estimate.table_ns * pace * 1e-9,
         jobs=jobs,

@@ -20,7 +20,7 @@ from mc.model import METRICS
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import Task, cut, rows_of, simulate_task
-from mc.runner.storage import Checked, Content, Ranges, Storage, n_rows, task_of
+from mc.runner.storage import CELLS_AT_ONCE, Checked, Content, Ranges, Storage, n_rows, task_of
 from mc.statistics import ClaimCounts, Histogram, tallies
 from mc.statistics.tallies import Tally
 from mc.store import FolderError, Shard, first_line
@@ -102,19 +102,17 @@ class Rows(Storage):
     # --- reading them back -------------------------------------------------------------------
 
     def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
-        """Divide the cells by `ROWS_AT_ONCE`, with every cell its baseline."""
+        """Divide the cells by `ROWS_AT_ONCE` and `CELLS_AT_ONCE`, with every cell its baseline."""
         replications = dict.fromkeys(self.cells["cell"].to_list(), 0)
         for shard in shards:
             for number in shard.cells:
                 replications[number] += shard.stop - shard.start
-        groups: dict[int, list[int]] = {}
-        for number, baseline in self.cells.select("cell", "baseline").iter_rows():
-            groups.setdefault(baseline, []).append(number)
         chunk: list[int] = []
         size = 0
-        for group in groups.values():
+        for group in self.by_baseline.values():
             n_more = sum(replications[number] for number in group)
-            if chunk and size + n_more > ROWS_AT_ONCE:
+            is_full = size + n_more > ROWS_AT_ONCE or len(chunk) + len(group) > CELLS_AT_ONCE
+            if chunk and is_full:
                 yield chunk
                 chunk, size = [], 0
             chunk += group
@@ -228,12 +226,14 @@ class Rows(Storage):
                 for name in self.counters
                 if name in rows.columns or METRICS[name].exists is None
             ]
-            rows = rows.select(
-                pl.col("cell").cast(pl.Int32),
-                pl.col("replication", *seeds, *counters).cast(pl.Int64),
-            )
+            columns: dict[str, pl.DataType] = {"cell": pl.Int32()}
+            columns |= {name: pl.Int64() for name in ("replication", *seeds, *counters)}
         except pl.exceptions.PolarsError as error:
             raise FolderError(f"{shard.path}: cannot be read ({first_line(error)})") from error
+        if rows.schema != columns:
+            wrong = rows.schema.items() ^ columns.items()
+            named = ", ".join(sorted({name for name, _ in wrong}) or ["their order"])
+            raise FolderError(f"{shard.path}: its columns are not those of rows ({named})")
         n = shard.stop - shard.start
         expected = {
             "cell": np.repeat(np.array(shard.cells, np.int32), n),

@@ -110,6 +110,7 @@ def run(
     (100, 71.0, 115.0)
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
+    store.check_run(file, len(experiment.points))
     if shard is not None:
         _check_part(shard, force)
     if scheduler is not None and (jobs is not None or shard is not None):
@@ -216,7 +217,7 @@ def merge(
         manifest = store.look(folder)
         state = state_of(experiment, manifest, folder, state.stock.shards)
         job = Job(state.experiment, state.storage, folder, jobs=0, say=say)
-        _grow(replace(job, say=lambda message: None), state.stock)  # refuses before any change
+        grow(replace(job, say=lambda message: None), state.stock)  # refuses before any change
         _run_in(job, state.stock)
     return store.load(folder)
 
@@ -298,7 +299,7 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
 
     write_cells(None)
     _put_aside(job, stock.faults)
-    grown = _grow(job, Stock(stock.shards, {}), write_cells)
+    grown = grow(job, Stock(stock.shards, {}), write_cells)
     assert grown is not None, "all of it was asked for"
     stops, stock = grown[0], _without_rows_beyond(job, *grown)
     tables = make_tables(experiment, job.storage, stops, stock.shards, job.jobs or None)
@@ -326,7 +327,7 @@ def _run_part(job: Job, stock: Stock, manifest: Mapping[str, Any] | None) -> Non
     if manifest is None or manifest["complete"] or manifest["experiment"] != experiment.source:
         store.write_manifest(folder, _new_manifest(experiment))
     store.make_ready(folder, experiment.keep, alone=False)
-    if _grow(job, stock) is not None:
+    if grow(job, stock) is not None:
         job.say(f"{folder}: all rows are there: retrystorm merge makes the tables")
 
 
@@ -365,7 +366,7 @@ def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
 # --- stages --------------------------------------------------------------------------------------
 
 
-def _grow(
+def grow(
     job: Job, stock: Stock, write_cells: Callable[[dict[int, Stop]], None] = lambda stops: None
 ) -> tuple[dict[int, Stop], Stock] | None:
     """Simulate what is missing of each stage, until every cell has stopped.

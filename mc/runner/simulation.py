@@ -196,6 +196,7 @@ def simulate_block(
     seed: int,
     record: NDArray[np.int32] | None = None,
     counters: NDArray[np.int64] | None = None,
+    stop: StopFlag | None = None,
 ) -> NDArray[np.int64]:
     """Simulate every cell of a block for some replications, in one thread.
 
@@ -211,11 +212,14 @@ def simulate_block(
         Output: what happens in each round.
     counters : ndarray of int64, shape (R, C, block.n_counters), optional
         Output, made if it is not given.
+    stop : StopFlag, optional
+        Looked at in every round, where a replication may take long.
 
     Returns
     -------
     ndarray of int64, shape (R, C, block.n_counters)
-        The counters; `kernel.UNDEFINED` where a counter has no value.
+        The counters; `kernel.UNDEFINED` where a counter has no value. Of no replication if it was
+        stopped.
 
     Raises
     ------
@@ -226,10 +230,13 @@ def simulate_block(
     tables = block.tables
     if counters is None:
         counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
+    flag = kernel.GOES_ON if stop is None else stop.array
     if block.generator == "philox":
-        status, r = kernel.simulate_philox(tables, indices, seed, counters, record)
+        status, r = kernel.simulate_philox(tables, indices, seed, counters, record, flag)
     else:
-        status, r = kernel.simulate_lesson(tables, indices, counters, record)
+        status, r = kernel.simulate_lesson(tables, indices, counters, record, flag)
+    if status == kernel.STOPPED:
+        return counters[:0]
     if status != kernel.DONE:
         raise RuntimeError(f"status {status} from the kernel for {indices[r]}: {block.cells[0]}")
     return counters
@@ -378,8 +385,8 @@ def simulate_range(
     clock = time.perf_counter()
     while at < indices.size and not stop.is_set():
         started = clock
-        part = counters[at : at + size]
-        simulate_block(block, indices[at : at + size], seed, counters=part)
+        chosen = slice(at, at + size)
+        part = simulate_block(block, indices[chosen], seed, counters=counters[chosen], stop=stop)
         clock = time.perf_counter()
         progress(part.shape[0] * part.shape[1])
         at += part.shape[0]
@@ -388,6 +395,23 @@ def simulate_range(
         fitting = BLOCK_SECONDS * part.shape[0] / max(clock - started, 1e-9)
         size = max(1, min(int(fitting), 64 * size))
     return counters[:at]
+
+
+def simulate_alone(
+    block: Block,
+    indices: NDArray[np.int64],
+    seed: int,
+    record: NDArray[np.int32] | None = None,
+) -> NDArray[np.int64]:
+    """Do the same as `simulate_block` on a thread beside this one, which a signal can stop."""
+    made: list[NDArray[np.int64]] = []
+    do_all(
+        [block],
+        1,
+        lambda block, stop: (simulate_block(block, indices, seed, record, stop=stop), []),
+        made.append,
+    )
+    return made[0]
 
 
 MAX_THREADS: Final = 1024

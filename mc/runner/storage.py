@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import polars as pl
 
@@ -20,6 +20,9 @@ from mc.statistics import ClaimCounts, Histogram
 from mc.statistics.tallies import Tally
 from mc.store import Shard
 from mc.store.threads import StopFlag
+
+CELLS_AT_ONCE: Final = 4096
+"""Cells of which a thread makes the tables at a time: of each 10 kB, and more on the way."""
 
 Ranges = Mapping[tuple[int, int], Sequence[int]]
 """Cells by a range of replications: the first, and the one after the last."""
@@ -114,6 +117,14 @@ class Storage(ABC):
         cells = {n: self.parameters[n] for n in numbers}
         return plan_blocks(cells, self.draws.generator, self.counters)
 
+    @property
+    def by_baseline(self) -> dict[int, list[int]]:
+        """The cells that are compared with each baseline: the order of the tables."""
+        groups: dict[int, list[int]] = {}
+        for number, baseline in self.cells.select("cell", "baseline").iter_rows():
+            groups.setdefault(baseline, []).append(number)
+        return groups
+
     def lines(self, numbers: Iterable[int]) -> pl.DataFrame:
         """The lines of some cells in the table of cells."""
         return self.cells.filter(pl.col("cell").is_in(list(numbers)))
@@ -190,7 +201,10 @@ class Storage(ABC):
 
     @abstractmethod
     def chunks(self, shards: Sequence[Shard]) -> Iterator[list[int]]:
-        """Divide all cells into chunks whose tallies may be in memory together."""
+        """Divide all cells into chunks whose tallies may be in memory together.
+
+        They are in the order of `by_baseline`.
+        """
 
     @abstractmethod
     def tallies(self, shards: Sequence[Shard], numbers: Sequence[int]) -> list[Tally]:

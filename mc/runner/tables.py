@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -54,8 +55,10 @@ def make_tables(
     stops: Mapping[int, Stop],
     shards: Sequence[Shard],
     jobs: int | None = None,
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Make summary, comparisons and claims.
+) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:
+    """Make summary, comparisons and claims, some cells at a time.
+
+    With many cells they would not fit in memory.
 
     Parameters
     ----------
@@ -70,17 +73,16 @@ def make_tables(
 
     Yields
     ------
-    name, table : str, polars.DataFrame
-        One of `store.TABLES`, and its content.
+    name, parts : str, iterator of polars.DataFrame
+        One of `store.TABLES`, and its content: by baseline, cell and metric.
     """
     cells = experiments.cell_table(experiment, stops)
     controlled = experiment.generator == "philox"
 
-    def tables_of(
-        chunk: list[int],
-    ) -> tuple[pl.DataFrame, pl.DataFrame, dict[Published, Distribution]]:
+    def tables_of(chunk: list[int]) -> tuple[bytes, bytes, dict[Published, Distribution]]:
         counted = storage.tallies(shards, chunk)
         wanted = set(chunk)
+        place = pl.col("cell").replace_strict({number: k for k, number in enumerate(chunk)})
         published = [figure for figure in experiment.published if figure.cell in wanted]
         summaries = [tallies.summary_of(t, published, controlled=controlled) for t in counted]
         comparisons = [tallies.comparisons_of(t) for t in counted]
@@ -91,7 +93,9 @@ def make_tables(
             for figure in published
             if figure.cell == number
         }
-        return pl.concat(summaries), pl.concat(comparisons), distributions
+        in_order = (pl.concat(t).sort(place, maintain_order=True) for t in (summaries, comparisons))
+        summary, comparison = map(_packed, in_order)
+        return summary, comparison, distributions
 
     # numpy and polars leave the interpreter to others while they sort, add and read
     threads = min(CHUNKS_AT_ONCE, n_threads(jobs))
@@ -100,16 +104,27 @@ def make_tables(
     )
     distributions = {figure: found for some in placed for figure, found in some.items()}
     joint = _joint_tails(experiment, distributions, cells, jobs)
-    summary = pl.concat(summaries).sort("cell", maintain_order=True)
-    yield "summary", summary.update(joint, on=["cell", "metric"])
-    yield "comparisons", pl.concat(comparisons).sort("cell", maintain_order=True)
+    yield (
+        "summary",
+        (_unpacked(part).update(joint, on=["cell", "metric"]) for part in summaries),
+    )
+    yield "comparisons", map(_unpacked, comparisons)
     by_key = storage.count_claims(shards)
     counted = [by_key[claim_key(claim)] for claim in experiment.claims]
     lesson = _as_the_lesson_draws(experiment, stops, cells, jobs)
-    yield (
-        "claims",
-        statistics.verdicts(counted, cells, experiment.claims, lesson, experiment.thresholds),
-    )
+    verdicts = statistics.verdicts(counted, cells, experiment.claims, lesson, experiment.thresholds)
+    yield "claims", iter([verdicts])
+
+
+def _packed(table: pl.DataFrame) -> bytes:
+    """Compress a part of a table, to a tenth or less, until the file is written."""
+    buffer = io.BytesIO()
+    table.write_ipc(buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _unpacked(part: bytes) -> pl.DataFrame:
+    return pl.read_ipc(io.BytesIO(part))
 
 
 def _joint_tails(

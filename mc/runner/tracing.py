@@ -14,7 +14,7 @@ from mc.experiment import Experiment, ExperimentError, Point
 from mc.experiment.messages import hint, quote, tries_text
 from mc.model import Cell, Generator
 from mc.model.digits import axis_text, is_axis_value, value_text
-from mc.runner.simulation import Draws, check_cells, chosen_indices, plan_blocks, simulate_block
+from mc.runner.simulation import Draws, check_cells, chosen_indices, plan_blocks, simulate_alone
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,7 +100,7 @@ def rounds_of(
     """
     (block,) = plan_blocks({0: cell}, generator)
     record = np.empty((indices.size, 1, kernel.N_RECORDED, cell.rounds), np.int32)
-    simulate_block(block, indices, seed, record)
+    simulate_alone(block, indices, seed, record)
     return Rounds(
         primary=record[:, 0, kernel.ROUND_PRIMARY],
         retries=record[:, 0, kernel.ROUND_RETRIES],

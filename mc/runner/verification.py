@@ -1,4 +1,4 @@
-"""`verify`: whether a results folder is what it says, by every hash, and rows simulated again.
+"""`verify`: whether a results folder is what it says: hashes, rows and tables made again.
 
 Nothing but the folder is needed: the table of cells has the parameters, the manifest the seed.
 """
@@ -8,23 +8,33 @@ from __future__ import annotations
 import io
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from mc import experiment as experiments
 from mc import store
+from mc.experiment import Experiment, ExperimentError
 from mc.model import Cell
-from mc.runner.resume import sorted_out
-from mc.runner.shards import storage_from
+from mc.runner.resume import cell_names, continued, sorted_out
+from mc.runner.running import Job, grow
+from mc.runner.shards import storage_from, storage_of
 from mc.runner.simulation import n_threads
+from mc.runner.tables import make_tables, table_columns
 from mc.store import FolderError, Results, Shard
 
 SAMPLE_SECONDS: Final = 3.0
 """How long a sample of rows is simulated again."""
+
+ROUNDING: Final = 1e-9
+"""Two floats this close, relative to their size, are equal: the last digits of a logarithm differ
+between machines."""
+
+MOST_FAULTS: Final = 3
+"""Of one table no more columns are named."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,8 @@ def verify(
     folder : path
         A results folder; of a run that is not finished, the rows that exist are checked.
     all_rows : bool
-        Simulate every row again: it takes as long as the run did.
+        Simulate every row again, and make the tables of a finished run again from its rows: it
+        takes as long as the run did.
     seconds : float
         How long to go on with a random sample. At least one draw is made; a small folder is done
         as a whole. Histograms are counted again shard by shard, as many as that is enough for.
@@ -134,6 +145,9 @@ def verify(
         None if seed is None else random.Random(seed),
         lambda n_rows: progress(n_rows, total) if all_rows else None,
     )
+    faults += checked.faults
+    if all_rows and results.complete and not faults and checked.differences.height == 0:
+        faults += _derived_again(results, whole, jobs)
     return Verification(
         folder=results.folder,
         complete=results.complete,
@@ -141,7 +155,7 @@ def verify(
         n_rows=sum(shard.n_rows for shard in shards),
         n_checked=checked.n_rows,
         seed=seed,
-        faults=(*faults, *checked.faults),
+        faults=tuple(faults),
         differences=checked.differences,
     )
 
@@ -223,3 +237,79 @@ def _check_shards(results: Results, faults: list[str]) -> list[Shard]:
     missing = sorted((listed or set()) - {path.name for path in paths})
     faults += [f"{results.shard_folder / name}: missing" for name in missing]
     return shards
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _derived_again(results: Results, shards: Sequence[Shard], jobs: int | None) -> Iterator[str]:
+    """Make everything but the rows again from these, and name what is not the same.
+
+    The experiment is read again from the manifest, so what the tables say is compared with nothing
+    that they say themselves.
+    """
+    manifest, folder = results.manifest, results.folder
+    where = folder / store.MANIFEST
+    try:
+        experiment = experiments.of_source(manifest["experiment"], f"{where}: experiment")
+        experiment = continued(experiment, manifest, folder)
+        storage = storage_of(experiment)
+        grown = grow(Job(experiment, storage, folder, jobs=0), sorted_out(shards))
+    except (ExperimentError, FolderError) as error:
+        yield str(error)
+        return
+    assert grown is not None, "no part was asked for"
+    stops, stock = grown
+    yield from _other_facts(where, manifest, experiment, sum(stop.n for stop in stops.values()))
+    cells = ("cells", [experiments.cell_table(experiment, stops)])
+    for name, parts in (cells, *make_tables(experiment, storage, stops, stock.shards, jobs)):
+        stored = pl.read_parquet(io.BytesIO(store.read_table_file(folder, name, manifest)))
+        yield from _other_values(folder / store.table_file(name), stored, pl.concat(parts))
+
+
+def _other_facts(
+    where: Path, manifest: Mapping[str, Any], experiment: Experiment, n_rows: int
+) -> Iterator[str]:
+    """Name what the manifest says of an experiment and is not so."""
+    made = store.new_manifest(experiment, cell_names(experiment.points), table_columns(experiment))
+    made |= {"n_rows": n_rows, "complete": True}
+    # what a run alone knows: when and how it was made, and how far a precision has let it go
+    of_the_run = {"file", "versions", "started", "replications"}
+    for name in made.keys() - of_the_run:
+        if manifest[name] != made[name]:
+            yield f"{where}: {name} is not what follows from the experiment"
+
+
+def _other_values(where: Path, stored: pl.DataFrame, made: pl.DataFrame) -> Iterator[str]:
+    """Name columns of a table that are not what the rows give."""
+    if stored.schema != made.schema:
+        for column in dict.fromkeys((*made.columns, *stored.columns)):
+            is_now, should = stored.schema.get(column), made.schema.get(column)
+            if is_now != should:
+                rule = f"be {should}" if should else "not be there"
+                yield f"{where}: column {column} is {is_now or 'missing'}, should {rule}"
+                return
+        yield f"{where}: its columns are in another order"
+        return
+    if stored.height != made.height:
+        yield f"{where}: has {stored.height:,} lines, its rows give {made.height:,}"
+        return
+    wrong = [column for column in made.columns if _differs(stored[column], made[column]).any()]
+    for column in wrong[:MOST_FAULTS]:
+        differs = _differs(stored[column], made[column])
+        k = differs.arg_max() or 0
+        yield (
+            f"{where}: {column} differs in {differs.sum():,} lines from what the rows give: line "
+            f"{k + 1} has {stored[column][k]}, made once more {made[column][k]}"
+        )
+    if len(wrong) > MOST_FAULTS:
+        yield f"{where}: and {len(wrong) - MOST_FAULTS} columns more"
+
+
+def _differs(stored: pl.Series, made: pl.Series) -> pl.Series:
+    """Where two columns are not the same, see `ROUNDING`."""
+    differs = stored.ne_missing(made)
+    if made.dtype.is_float():
+        size = pl.DataFrame([stored.abs(), made.abs().alias("made")]).max_horizontal()
+        differs &= ~((stored - made).abs() <= ROUNDING * size).fill_null(False)
+    return differs

@@ -29,6 +29,7 @@ from mc.store.files import (
 )
 from mc.store.lock import Holder, held, is_held
 from mc.store.manifest import FORMAT, DamagedError, write_manifest
+from mc.store.memory import check_page, check_run, of_page, of_run
 from mc.store.pages import PAGE, page_faults, sealed
 from mc.store.paths import FolderError, first_line, is_remote, of_each, path_of
 from mc.store.results import (
@@ -72,6 +73,8 @@ __all__ = [
     "Shard",
     "Status",
     "axis_names",
+    "check_page",
+    "check_run",
     "clear",
     "draws_name",
     "first_line",
@@ -85,6 +88,8 @@ __all__ = [
     "make_ready",
     "new_manifest",
     "of_each",
+    "of_page",
+    "of_run",
     "page_faults",
     "path_of",
     "put_aside",

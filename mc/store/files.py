@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,9 @@ UNITS_KEY: Final = b"units"
 
 TABLES: Final = ("cells", "summary", "comparisons", "claims")
 """The tables beside the shards, each in a file of its own."""
+
+_LINES_PER_GROUP: Final = 100_000
+"""Of a table that are coded together."""
 
 
 _checks: Final[list[tuple[Path, Callable[[], None]]]] = []
@@ -108,7 +112,10 @@ def _sync_names(folder: Path) -> None:
 
 
 def write_table(
-    folder: Path, name: str, table: pl.DataFrame, units: Mapping[str, str] | None = None
+    folder: Path,
+    name: str,
+    table: pl.DataFrame | Iterable[pl.DataFrame],
+    units: Mapping[str, str] | None = None,
 ) -> str:
     """Write one of `TABLES`, whole or not at all, and give the SHA-256 of the file.
 
@@ -118,8 +125,8 @@ def write_table(
         The results folder.
     name : str
         Which table.
-    table : polars.DataFrame
-        Its content.
+    table : polars.DataFrame, or its parts
+        Its content; the file does not depend on where it is cut.
     units : mapping of str to str, optional
         Of its columns, for the file's metadata.
 
@@ -132,19 +139,37 @@ def write_table(
     ValueError
         A float column holds NaN: NULL stands for what is undefined.
     """
-    import polars as pl
-
-    for column in table.select(pl.selectors.float()):
-        if column.is_nan().any():
-            raise ValueError(f"{name}: column {column.name} holds NaN")
     content = table_bytes(table, units)
     write(folder, table_file(name), content)
     return sha256(content)
 
 
-def table_bytes(table: pl.DataFrame, units: Mapping[str, str] | None = None) -> bytes:
-    """Code a table; the file's metadata have the units of its columns."""
-    return parquet(table.to_arrow(), row_group_size=100_000, footer=units_footer(units or {}))
+def table_bytes(
+    table: pl.DataFrame | Iterable[pl.DataFrame], units: Mapping[str, str] | None = None
+) -> bytes:
+    """Code a table, see `write_table`; the file's metadata have the units of its columns."""
+    import polars as pl
+
+    parts = [table] if isinstance(table, pl.DataFrame) else table
+    groups = (group.to_arrow() for group in _in_groups(parts, _LINES_PER_GROUP))
+    return parquet(groups, _LINES_PER_GROUP, units_footer(units or {}))
+
+
+def _in_groups(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
+    """Cut and join the parts of a table so that each but the last has as many lines."""
+    import polars as pl
+
+    left: list[pl.DataFrame] = []
+    for part in parts:
+        for column in part.select(pl.selectors.float()):
+            if column.is_nan().any():
+                raise ValueError(f"column {column.name} holds NaN")
+        left.append(part)
+        while sum(one.height for one in left) > size:
+            joined = pl.concat(left)
+            yield joined[:size]
+            left = [joined[size:]]
+    yield pl.concat(left)
 
 
 def units_footer(units: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -159,24 +184,29 @@ def table_file(name: str) -> str:
 
 
 def parquet(
-    table: pa.Table,
+    tables: Iterable[pa.Table],
     row_group_size: int,
     footer: Mapping[bytes, bytes] | None = None,
     **options: Any,
 ) -> bytes:
-    """Code a table as every reader of Parquet understands it, with what the file says of itself."""
+    """Code the parts of a table as every reader of Parquet understands it.
+
+    There must be one. The footer is what the file says of itself.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sink = pa.BufferOutputStream()
+    sink, parts = pa.BufferOutputStream(), iter(tables)
+    first = next(parts)
     with pq.ParquetWriter(
         sink,
-        table.schema,
+        first.schema,
         compression="zstd",
         write_page_checksum=True,
         **({"use_dictionary": False} | options),
     ) as writer:
-        writer.write_table(table, row_group_size)
+        for part in itertools.chain([first], parts):
+            writer.write_table(part, row_group_size)
         writer.add_key_value_metadata(footer or {})
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -327,7 +327,13 @@ class Results:
             raise FolderError(
                 f"{self.folder}: the run is not finished; start the same command again"
             )
-        return pl.read_parquet(io.BytesIO(read_table_file(self.folder, name, self.manifest)))
+        table = pl.read_parquet(io.BytesIO(read_table_file(self.folder, name, self.manifest)))
+        if name in ("summary", "comparisons") and not table["cell"].is_sorted():
+            # as the file has the cells of a baseline together; column by column takes least memory
+            places = table.select(pl.arg_sort_by("cell", maintain_order=True)).to_series()
+            names = table.columns
+            table = pl.DataFrame([table.drop_in_place(name)[places] for name in names])
+        return table
 
 
 def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:

@@ -191,7 +191,7 @@ def shard_bytes(
         metadata[_SUMS_KEY] = json.dumps(sums).encode()
         size = 100 * _ROWS_PER_GROUP
     return parquet(
-        table.to_arrow(),
+        [table.to_arrow()],
         row_group_size=size,
         # Numbers of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, TypeVar
 
+import numpy as np
+
 _LOOK_SECONDS: Final = 0.1
 """How often the main thread looks whether a signal has come while it waits for the others."""
 
@@ -23,18 +25,23 @@ class StopFlag:
 
     Not a `threading.Event`: a signal handler that sets an event waits for ever if it has
     interrupted the main thread inside the lock of that event.
+
+    Attributes
+    ----------
+    array : ndarray of int8, shape (1,)
+        Not 0 once it is set, for compiled code to look at.
     """
 
     def __init__(self) -> None:
-        self._is_set = False
+        self.array = np.zeros(1, np.int8)
 
     def set(self) -> None:
         """Ask all who look at the flag to end."""
-        self._is_set = True
+        self.array[0] = 1
 
     def is_set(self) -> bool:
         """Whether to end."""
-        return self._is_set
+        return bool(self.array[0])
 
 
 @contextmanager
