@@ -751,14 +751,14 @@ tries = [300, 300]
 [[scenario]]
 name = "a"
 [grid]
-arrivals_per_second = [1, 2, 100_000, 200_000]
+arrivals_per_second = [1, 2, 1_000_000, 2_000_000]
 capacity = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 """
     got = faults(tmp_path, text)
     place = 'scenario "a", policy "default", arrivals_per_second'
     assert got[0].startswith(f"{place} 1, capacity 1: the product of tries must be <= 65536")
     assert got[0].endswith("got 90000 (and 39 more cells)")
-    assert got[1].startswith(f"{place} 100000, capacity 1: arrivals_per_second / rounds_per")
+    assert got[1].startswith(f"{place} 1000000, capacity 1: rounds * arrivals per round must be")
     assert got[1].endswith("(and 19 more cells)")
     assert len(got) == 2
 

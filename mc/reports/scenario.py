@@ -17,6 +17,7 @@ from mc.decisions import QuestionError
 from mc.decisions.rivals import MAX_CELLS
 from mc.model import METRICS
 from mc.statistics.best import NO, YES, Goal
+from mc.statistics.rows import usual_rate
 
 if TYPE_CHECKING:
     from mc.reports.view import View
@@ -133,9 +134,10 @@ class Scenario:
     @property
     def usual_rate(self) -> float | None:
         """The usual strain, if all cells have the same and the strain is a rate of the window."""
-        lines = [self.view.lines[cell] for cell in self.cells]
+        lines = self.view.results.cells.filter(pl.col("cell").is_in(self.cells))
         factor = self.view.factor("window_rate")
-        rates = {factor * line["arrivals_per_second"] / line["rounds_per_second"] for line in lines}
+        known = lines.select(usual_rate(lines)).to_series().drop_nulls()
+        rates = {factor * rate for rate in known}
         return (rates.pop() or None) if self.strain == "window_rate" and len(rates) == 1 else None
 
     # --- the frontier -----------------------------------------------------------------------------

@@ -227,6 +227,12 @@ def simulate_block(
     if counters is None:
         counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
     if block.generator == "philox":
+        undecided = kernel.undecided_arrivals(tables, indices, seed)
+        if undecided:
+            decided = [
+                (r, t, model.exact_arrivals(float(tables.rates[t]), u)) for r, t, u in undecided
+            ]
+            tables = tables._replace(decided=np.array(decided, np.int64))
         status, r = kernel.simulate_philox(tables, indices, seed, counters, record)
     else:
         status, r = kernel.simulate_lesson(tables, indices, counters, record)
