@@ -51,13 +51,9 @@ CELL_COLUMNS: Final[dict[str, Column]] = (
         "longest_wait": Column(
             "int64", "rounds", "most rounds between an arrival and its last attempt"
         ),
-        MEAN_REQUESTS: Column(
-            "float", "requests", "requests of a run on average; only where a cell has `traffic`"
-        ),
+        MEAN_REQUESTS: Column("float", "requests", "requests of a run on average"),
         MEAN_WINDOW_REQUESTS: Column(
-            "float",
-            "requests",
-            "requests in the fault window on average; only where a cell has `traffic`",
+            "float", "requests", "requests that arrive in the fault window on average"
         ),
         "baseline": Column("int32", "", "number of the cell it is compared with"),
         "identity": Column("text", "", "hash of the parameters"),
@@ -125,9 +121,6 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
         "replications": [stop and stop.n for stop in stopped],
         "stopped_by": [stop and stop.by for stop in stopped],
     }
-    if all(cell.traffic is None for cell in cells):
-        for name in (MEAN_REQUESTS, MEAN_WINDOW_REQUESTS):  # they follow from the rate
-            del columns[name], schema[name]
     return pl.DataFrame(columns, schema)
 
 

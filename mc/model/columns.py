@@ -19,7 +19,7 @@ OF_METRIC: Final = "of the metric"
 
 MEAN_REQUESTS: Final = "mean_requests"
 MEAN_WINDOW_REQUESTS: Final = "mean_window_requests"
-"""Columns of the table of cells, where one has other traffic than a constant rate."""
+"""Columns of the table of cells."""
 
 
 @dataclass(frozen=True)
