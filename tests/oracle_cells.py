@@ -21,10 +21,11 @@ from oracle_budgets import (
 )
 from oracle_world import Fault, Traffic, World, bursts, chain, open_traffic
 
-Section = Literal["chains", "budgets", "queues"]
+Section = Literal["chains", "budgets", "queues", "traffic"]
 """What a cell may have: `chains` layers, waits, deadlines, fractional capacities and the lesson's
 budget; `budgets` also every kind of budget, clients and breakers; `queues` also queues, several
-faults with ramps and failures of their own, and every kind of traffic."""
+faults with ramps and failures of their own, and every kind of traffic; `traffic` that, and only
+sometimes budgets, so that every loop has some."""
 
 MAX_CALLS: Final = 20_000
 """Of one cell, at most and on average: the oracle is slow."""
@@ -40,8 +41,10 @@ def random_world(rng: random.Random, section: Section) -> World:
     """
     while True:
         parameters = _chains(rng)
-        if section != "chains":
+        if section in ("budgets", "queues") or (section == "traffic" and rng.random() < 0.2):
             parameters |= _budgets(rng, parameters)
+        if section == "traffic":
+            parameters |= _traffic(rng, parameters)
         if section == "queues":
             parameters |= _queues(rng, parameters)
         world = World(**parameters)

@@ -195,12 +195,13 @@ def test_published_figures_keep_the_digits_they_were_printed_with(tmp_path: Path
 
 def test_the_cell_table_has_every_parameter_and_no_nan(tmp_path: Path) -> None:
     table = cell_table(load(tmp_path, SMALL))
-    derived = ["max_attempts", "longest_wait", "baseline", "identity"]
+    derived = ["max_attempts", "longest_wait", "mean_requests", "mean_window_requests"]
+    derived += ["baseline", "identity"]
     derived += ["replications", "stopped_by"]
     assert table.columns == ["cell", "scenario", "policy", *PARAMETERS, *derived]
     types = {name: str(dtype) for name, dtype in table.schema.items()}
     got = [types[c] for c in ("cell", "scenario", "rounds", "tries", "budget", *derived)]
-    counts = ["Int32", "Int64", "Int32", "String", "Int64", "String"]
+    counts = ["Int32", "Int64", "Float64", "Float64", "Int32", "String", "Int64", "String"]
     assert got == ["Int32", "String", "Int32", "String", "Float64", *counts]
     assert table["tries"].to_list() == ["1", "1", "3", "3"] * 2
     assert table["budget"].null_count() == 8
@@ -751,14 +752,14 @@ tries = [300, 300]
 [[scenario]]
 name = "a"
 [grid]
-arrivals_per_second = [1, 2, 100_000, 200_000]
+arrivals_per_second = [1, 2, 1_000_000, 2_000_000]
 capacity = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 """
     got = faults(tmp_path, text)
     place = 'scenario "a", policy "default", arrivals_per_second'
     assert got[0].startswith(f"{place} 1, capacity 1: the product of tries must be <= 65536")
     assert got[0].endswith("got 90000 (and 39 more cells)")
-    assert got[1].startswith(f"{place} 100000, capacity 1: arrivals_per_second / rounds_per")
+    assert got[1].startswith(f"{place} 1000000, capacity 1: rounds * arrivals per round must be")
     assert got[1].endswith("(and 19 more cells)")
     assert len(got) == 2
 

@@ -186,6 +186,7 @@ def test_check_says_what_a_file_spans_and_runs_nothing() -> None:
         "  parameters    rounds 40 s (default)",
         "                rounds_per_second 100, rounds of 10 ms (default)",
         "                arrivals_per_second 97.22/s (default)",
+        "                traffic none (default)",
         "                capacity 900/s; 300/s; 500/s; 700/s (by the design)",
         "                fault_start 5 s (default)",
         "                fault_rounds 1 s",

@@ -604,7 +604,7 @@ calls = 5
 
 def test_what_is_left_out_need_not_be_possible(tmp_path: Path) -> None:
     grid = "[grid]\ntries = [[1], [300, 300]]\narrivals_per_second = [1, 1e6]\n"
-    assert len(faults(tmp_path, grid)) == 3
+    assert len(faults(tmp_path, grid)) == 2
     exclude = "[[exclude]]\ntries = [300, 300]\n[[exclude]]\narrivals_per_second = {above = 7e4}\n"
     assert len(load(tmp_path, grid + exclude).points) == 1
 

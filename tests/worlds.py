@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from oracle_cells import Section, random_world
 from oracle_draws import philox_world
-from oracle_world import World, simulate
+from oracle_world import Traffic, World, simulate
 
 import mc
 from mc.model import METRICS, PARAMETERS, Cell
@@ -25,13 +25,27 @@ def cell_of(world: World) -> Cell:
             if isinstance(value, tuple) and name not in ("tries", "faults"):
                 (given[name],) = value
     if given["arrivals_per_second"] is None:
-        given["arrivals_per_second"] = 97.22
+        del given["arrivals_per_second"]
     if world.faults:  # the oracle does not mind what else is given
         simple = ("fault_start", "fault_rounds", "fault_capacity", "fault_failure_rate")
         given |= {name: PARAMETERS[name].default for name in simple}
+    given["traffic"] = _traffic(world)
     for name in ("budget", "breaker", "faults"):
         given[name] = _as_table(given[name])
     return Cell(**given)
+
+
+def _traffic(world: World) -> dict[str, Any] | None:
+    """Give the traffic as an experiment file has it; the oracle's may end before the run."""
+    if world.traffic is None:
+        return None
+    given = asdict(world.traffic)
+    table = {f.name: given[f.name] for f in fields(Traffic) if given[f.name] != f.default}
+    if world.traffic.counts:
+        per = table.setdefault("per", world.rounds_of(world.traffic.per))
+        missing = -(-world.rounds // per) - len(world.traffic.counts)
+        table["counts"] = [*world.traffic.counts, *[0] * missing]
+    return table or None
 
 
 def _as_table(value: Any) -> Any:

@@ -137,9 +137,11 @@ def _facts(experiment: Experiment) -> Facts:
 
 def _axis_values(source: Mapping[str, Any], name: str, values: list[Any]) -> str:
     from mc.experiment.messages import values_text
+    from mc.model import PARAMETERS
     from mc.model.digits import axis_text
 
-    if name not in source.get("in_units", ()):
+    has_tables = bool(PARAMETERS[name].kind.tables) and any(isinstance(x, str) for x in values)
+    if name not in source.get("in_units", ()) and not has_tables:
         return values_text(values)
     return ", ".join(axis_text(source, name, value) for value in values)
 

@@ -24,9 +24,10 @@ from mc.experiment.keys import (
 from mc.experiment.messages import quote, show, table_label, values_text
 from mc.experiment.spacing import Design, Range
 from mc.experiment.validation import FAULTY, Checked, checked, labelled, with_keys, within
-from mc.model import PARAMETERS
+from mc.model import PARAMETERS, default_arrivals
 from mc.model.digits import value_text
 from mc.model.presets import PRESETS, completed
+from mc.model.traffic import DEPTHS
 
 MAX_CELLS: Final = 1_000_000
 """Beyond, a mistyped grid would fill the memory before the first fault could be shown."""
@@ -88,11 +89,26 @@ def read_axes_of_tables(data: Mapping[str, Any]) -> Checked[None]:
         if not kinds or "" in kinds or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
             continue
         base = fixed.pop(name, {}) if isinstance(fixed, dict) else {}
-        whole = (base if isinstance(base, dict) else {"kind": "ratio", "ratio": base}) | axis
-        if not any(isinstance(entry, list) for entry in axis.values()):
+        base = base if isinstance(base, dict) else {"kind": "ratio", "ratio": base}
+        if not any(_is_varied(entry, value) for entry, value in axis.items()):
             yield f"[grid]: {name}: one or more entries must be lists of values"
-        lists = [entry if isinstance(entry, list) else [entry] for entry in whole.values()]
-        grid[name] = [dict(zip(whole, values, strict=True)) for values in itertools.product(*lists)]
+        lists = [
+            value if entry in axis and _is_varied(entry, value) else [value]
+            for entry, value in (base | axis).items()
+        ]
+        grid[name] = [
+            dict(zip(base | axis, values, strict=True)) for values in itertools.product(*lists)
+        ]
+
+
+def _is_varied(entry: str, value: object) -> bool:
+    """Whether an axis has several values of an entry, which may be a list itself."""
+    if not isinstance(value, list):
+        return False
+    depth, inner = 0, value
+    while isinstance(inner, list) and inner:
+        depth, inner = depth + 1, inner[0]
+    return depth > DEPTHS.get(entry, 0) - isinstance(inner, dict)
 
 
 @dataclass(frozen=True)
@@ -133,11 +149,16 @@ class Axes:
         self, fixed: dict[str, Any]
     ) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
         """Scenario, policy, coordinates and all parameters of every cell, in order."""
-        common = {name: parameter.default for name, parameter in PARAMETERS.items()} | fixed
+        common = {name: parameter.default for name, parameter in PARAMETERS.items()}
+        common |= {"arrivals_per_second": ...} | fixed  # it depends on the traffic
         for scenario, policy in itertools.product(self.scenario, self.policy):
             named = common | self.scenario[scenario] | self.policy[policy]
             for at in self.coordinates:
-                yield scenario, policy, at, named | at
+                parameters = named | at
+                if parameters["arrivals_per_second"] is ...:
+                    arrivals = default_arrivals(parameters["traffic"])
+                    parameters["arrivals_per_second"] = arrivals
+                yield scenario, policy, at, parameters
 
     def values(self, name: str, fixed: Mapping[str, Any]) -> list[Any]:
         """All values that a parameter has anywhere, each once."""

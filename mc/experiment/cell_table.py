@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc.experiment.experiment import Experiment
 from mc.model import PARAMETERS, Cell, Column, schema_of
+from mc.model.columns import MEAN_REQUESTS, MEAN_WINDOW_REQUESTS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +50,10 @@ CELL_COLUMNS: Final[dict[str, Column]] = (
         ),
         "longest_wait": Column(
             "int64", "rounds", "most rounds between an arrival and its last attempt"
+        ),
+        MEAN_REQUESTS: Column("float", "requests", "requests of a run on average"),
+        MEAN_WINDOW_REQUESTS: Column(
+            "float", "requests", "requests that arrive in the fault window on average"
         ),
         "baseline": Column("int32", "", "number of the cell it is compared with"),
         "identity": Column("text", "", "hash of the parameters"),
@@ -109,6 +114,8 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
     columns |= {
         "max_attempts": [cell.max_attempts for cell in cells],
         "longest_wait": [cell.longest_wait for cell in cells],
+        MEAN_REQUESTS: [cell.mean_requests for cell in cells],
+        MEAN_WINDOW_REQUESTS: [cell.mean_window_requests for cell in cells],
         "baseline": experiment.baselines,
         "identity": [cell.identity for cell in cells],
         "replications": [stop and stop.n for stop in stopped],

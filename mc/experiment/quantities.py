@@ -14,7 +14,7 @@ from mc.experiment.validation import FAULTY, Checked
 from mc.model import METRICS, PARAMETERS, as_number, units
 from mc.model.settings import Settings
 
-_NAMES: Final = ("scale", "kind", "charged")
+_NAMES: Final = ("scale", "kind", "charged", "noise")
 """Keys of tables within values whose texts are names."""
 
 ROUND: Final = "round"
@@ -63,7 +63,7 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
             if name not in PARAMETERS:
                 continue
             kinds = PARAMETERS[name].kind.tables
-            is_table = bool(kinds) and _has_table(kinds, value)
+            is_table = _has_table(kinds, value)
             has_text = _has_text(value) and bool(PARAMETERS[name].dimension or is_table)
             if has_text or is_table:
                 if varying and (has_text or _has_times(kinds, value)):
@@ -165,7 +165,11 @@ def _has_table(tables: Mapping[str, type[Settings]], value: object) -> bool:
     """Whether a value is a table with a kind (or one that needs none), or one of a list is."""
     if isinstance(value, list):
         return any(_has_table(tables, entry) for entry in value)
-    return isinstance(value, dict) and ("kind" in value or ("" in tables and "from" not in value))
+    return (
+        isinstance(value, dict)
+        and bool(tables)
+        and ("kind" in value or ("" in tables and "from" not in value))
+    )
 
 
 def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:

@@ -25,12 +25,16 @@ def _is_cut_off(cell: Cell) -> bool:
 
 def _is_backlogged(cell: Cell) -> bool:
     """Whether what the fault leaves behind takes longer than the run, even without a retry more."""
-    after, spare = _rounds_after(cell), cell.capacity - cell.rate_per_round
-    if cell.max_attempts == 1 or after <= 0 or spare <= 0:
+    after, end = _rounds_after(cell), cell.fault_start + cell.fault_rounds
+    if cell.max_attempts == 1 or after <= 0 or cell.fault_rounds == 0:
         return False
-    unserved = max(0.0, cell.rate_per_round - cell.fault_capacity)
-    pending = unserved * min(cell.fault_rounds, cell.longest_wait)
-    return pending / spare > after
+    spare = cell.capacity * after - cell.requests_in(end, cell.rounds)
+    if spare <= 0:
+        return False
+    # those that may still live when the fault ends
+    living = min(cell.fault_rounds, cell.longest_wait)
+    unserved = cell.requests_in(end - living, end) - cell.fault_capacity * living
+    return max(0.0, unserved) > spare
 
 
 HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
@@ -41,7 +45,7 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
         cell.fault_start < cell.rounds <= cell.fault_start + cell.fault_rounds
     ),
     "more requests arrive than the capacity serves, fault or not": lambda cell: (
-        cell.rate_per_round > cell.capacity
+        cell.mean_requests > cell.capacity * cell.rounds
     ),
     "a request may wait longer than the run goes on after the fault: many are undecided when it "
     "ends, neither successful nor dropped; raise rounds": _is_cut_off,
@@ -63,10 +67,11 @@ def share_saved(cell: Cell) -> float:
     budget = max(shares, default=0.0)
     if budget == 0 or during <= 0 or cell.max_attempts == 1:
         return 0.0
-    # both over the arrivals per round
-    saved = max(0.0, budget - cell.failure_rate) * cell.fault_start
-    usable = min(saved + budget * during, (cell.max_attempts - 1) * during)
-    return min(1.0, saved / usable)
+    before = cell.requests_in(0, cell.fault_start)
+    inside = cell.mean_window_requests
+    saved = max(0.0, budget - cell.failure_rate) * before
+    usable = min(saved + budget * inside, (cell.max_attempts - 1) * inside)
+    return min(1.0, saved / usable) if usable else 0.0
 
 
 def _share_of_primary(budget: object) -> float:

@@ -117,6 +117,7 @@ __all__ = [
     "prepare",
     "simulate_lesson",
     "simulate_philox",
+    "undecided_arrivals",
 ]
 
 _ROOM_BITS: Final = 5
@@ -173,6 +174,32 @@ def simulate_philox(
         if status != DONE:
             break
     return status, r
+
+
+def undecided_arrivals(
+    tables: CellTables, replications: NDArray[np.int64], seed: int
+) -> list[tuple[int, int, int]]:
+    """List replication, round and uniform of the arrivals that only whole numbers can decide.
+
+    Parameters
+    ----------
+    tables, replications, seed
+        Those of a call of `simulate_philox`, which expects these in `CellTables.decided`.
+
+    Returns
+    -------
+    list of (int, int, int)
+    """
+    if tables.rates.size == 0:
+        return []
+    from mc.kernel.traffic import undecided_rounds
+
+    uniforms, n = np.empty((2, (tables.n_rounds + 1) // 2), np.uint64), 64
+    while True:
+        found = np.empty((n, 3), np.uint64)
+        n = undecided_rounds(tables, *_key_of(seed), replications, uniforms, found)
+        if n <= len(found):
+            return [(int(r), int(t), int(u)) for r, t, u in found[:n]]
 
 
 def simulate_lesson(
@@ -300,7 +327,7 @@ def _simulate_by_tables(
     counters: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Simulate cells that go through the loops by tables, as `choose` says."""
-    key = np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
+    key = _key_of(seed)
     chosen = choose(tables, cells)
     status, r = DONE, replications.size
     if chosen.groups:
@@ -313,6 +340,10 @@ def _simulate_by_tables(
 
 
 Key = tuple[np.uint64, np.uint64]
+
+
+def _key_of(seed: int) -> Key:
+    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)
 
 
 def _simulate_groups(

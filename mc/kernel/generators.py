@@ -87,10 +87,7 @@ def _stream(draws):
 @form_for(Philox, start_replication)
 def _(draws, tables, index):
     draws.replication[0] = U(index)
-    draw_arrivals(
-        _stream(draws), tables.n_rounds, tables.thresholds, tables.guide,
-        draws.uniforms, draws.arrivals, draws.first,
-    )  # fmt: skip
+    draw_arrivals(_stream(draws), tables, draws.uniforms, draws.arrivals, draws.first)
 
 
 @form_for(Philox, start_cell)

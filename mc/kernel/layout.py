@@ -202,8 +202,23 @@ class CellTables(NamedTuple):
     ----------
     n_rounds : int
         T, the length of a replication.
+    fewest : int
     thresholds, guide : ndarray of uint64, shape (K,), and of uint16, shape (4096,)
-        Arrivals by inversion, see `model.arrival_thresholds`.
+        Arrivals of a constant rate by inversion, see `model.arrival_thresholds`.
+    rates : ndarray of float64, shape (T,), or (0,) where the rate is constant
+        Mean arrivals of each round.
+    at_mean : ndarray of float64, shape (2, T), or (2, 0)
+        P(N < k) and P(N = k) in each round, k the whole part of its mean.
+    near : ndarray of uint16, shape (T,), or (0,)
+        For each round the last of the A rates that is not above its own, times 2, and 1 more if it
+        is its own.
+    steps, step_guides : ndarray of uint64, shape (A, K), and of uint16, shape (A, 256)
+        As `thresholds` and `guide`, for A rates in ascending order; a row is filled up with
+        2**64 - 1.
+    decided : ndarray of int64, shape (D, 3)
+        Replication, round and arrivals where doubles cannot decide between two numbers of them.
+    known : ndarray of int32, shape (T,), or (0,) where there are none
+        Requests that arrive in each round beside those that are drawn.
     exp_rate : float
         For `lesson`: exp(-arrivals per round), made outside because compilers differ in its last
         bit.
@@ -260,8 +275,16 @@ class CellTables(NamedTuple):
     """
 
     n_rounds: int
+    fewest: int
     thresholds: NDArray[np.uint64]
     guide: NDArray[np.uint16]
+    rates: NDArray[np.float64]
+    at_mean: NDArray[np.float64]
+    near: NDArray[np.uint16]
+    steps: NDArray[np.uint64]
+    step_guides: NDArray[np.uint16]
+    decided: NDArray[np.int64]
+    known: NDArray[np.int32]
     exp_rate: float
     service_drawn: bool
     scalars: NDArray[np.int64]
@@ -311,8 +334,16 @@ def smallest_tables(number: type, shape: Collection[Alike]) -> CellTables:
     scalars[:, CHAIN_KIND] = [alike.kind for alike in shape for _ in range(alike.n)]
     return CellTables(
         n_rounds=1,
+        fewest=0,
         thresholds=np.empty(0, np.uint64),
         guide=np.zeros(4096, np.uint16),
+        rates=np.empty(0),
+        at_mean=np.empty((2, 0)),
+        near=np.empty(0, np.uint16),
+        steps=np.empty((0, 0), np.uint64),
+        step_guides=np.empty((0, 256), np.uint16),
+        decided=np.empty((0, 3), np.int64),
+        known=np.empty(0, np.int32),
         exp_rate=1.0,
         service_drawn=False,
         scalars=scalars,

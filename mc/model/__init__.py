@@ -15,6 +15,7 @@ from mc.model.cell import (
     Generator,
     as_number,
     conflicts,
+    default_arrivals,
     lesson_conflicts,
     parse_parameter,
 )
@@ -22,6 +23,7 @@ from mc.model.columns import Column, ColumnType, schema_of
 from mc.model.kernel_tables import (
     arrival_thresholds,
     chain_kind,
+    exact_arrivals,
     table_bytes,
     tables,
     traffic_key,
@@ -80,6 +82,8 @@ __all__ = [
     "chain_kind",
     "conflicts",
     "counters_of",
+    "default_arrivals",
+    "exact_arrivals",
     "has_queue",
     "lesson_conflicts",
     "may_recover",

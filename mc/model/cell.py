@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, get_args
 
-from mc.model import breakers, budgets, faults, units, waits
+from mc.model import breakers, budgets, faults, traffic, units, waits
 from mc.model.breakers import Breaker, Resilience4j
 from mc.model.budgets import Budget, Ratio, Sre
 from mc.model.faults import Fault
@@ -35,6 +35,7 @@ from mc.model.parameters import (
     whole,
 )
 from mc.model.settings import Settings
+from mc.model.traffic import MAX_ROUNDS, Arrivals, Traffic
 from mc.model.waits import Backoff, Jitter, Layer
 
 Generator = Literal["philox", "lesson"]
@@ -55,7 +56,8 @@ MAX_QUEUE: Final = 10_000_000
 """Most calls that may wait: each takes 40 bytes."""
 
 MAX_RATE: Final = 700.0
-"""Most arrivals per round: beyond, the lesson's `exp(-rate)` leaves the normal doubles."""
+"""Most arrivals per round with the lesson's generator: beyond, its `exp(-rate)` leaves the normal
+doubles."""
 
 MAX_CLIENTS: Final = 10_000
 """Most clients: what each remembers is made anew for every row."""
@@ -88,10 +90,23 @@ class Cell:
     27
     """
 
-    rounds: int = declare(whole(1, 4_000_000), 4000, "rounds", "length of a replication")
+    rounds: int = declare(whole(1, MAX_ROUNDS), 4000, "rounds", "length of a replication")
     rounds_per_second: float = declare(real(0, low_open=True), 100.0, "1/s", "rounds in one second")
     arrivals_per_second: float = declare(
-        real(0), 97.22, "requests/s", "mean of the Poisson arrivals"
+        real(0),
+        97.22,
+        "requests/s",
+        "mean of the Poisson arrivals; 0 by default where `traffic` has rates or counts",
+        depends=True,
+    )
+    # within a round the open traffic comes first, then bursts; what stands beside the open traffic
+    # does not change its luck. Numbers made of the arrivals have their mean: `times_usual` divides
+    # by the requests that arrive in the fault window on average
+    traffic: Traffic | None = declare(
+        or_none(traffic.kind()),
+        None,
+        "",
+        "rates over time, counts or bursts, as a table; none: constant Poisson arrivals",
     )
     # round k of a phase (before, in, after the fault) serves floor((k + 1) c) - floor(k c) calls
     capacity: float = declare(_CALLS, 6, "calls/round", "calls served in a round")
@@ -217,6 +232,8 @@ class Cell:
 
     def __post_init__(self) -> None:
         faults = []
+        if self.parameters["arrivals_per_second"] is ...:
+            object.__setattr__(self, "arrivals_per_second", default_arrivals(self.traffic))
         for name, value in self.parameters.items():
             try:
                 canonical = parse_parameter(name, self._as_number(name, value))
@@ -260,8 +277,31 @@ class Cell:
 
     @property
     def rate_per_round(self) -> float:
-        """Mean arrivals per round."""
+        """Mean of the constant arrivals per round, those of `traffic` not included."""
         return self.arrivals_per_second / self.rounds_per_second
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """What arrives in each round; None where that is the constant rate alone."""
+        if self.traffic is None:
+            return None
+        return traffic.arrivals_of(self.traffic, self.rate_per_round, self.rounds)
+
+    def requests_in(self, start: int, stop: int) -> float:
+        """Requests that arrive on average in the rounds from `start` to before `stop`."""
+        return traffic.mean_requests(
+            self.traffic, self.rate_per_round, self.rounds, max(start, 0), max(start, stop, 0)
+        )
+
+    @property
+    def mean_requests(self) -> float:
+        """Requests that arrive in a run on average."""
+        return self.requests_in(0, self.rounds)
+
+    @property
+    def mean_window_requests(self) -> float:
+        """Requests that arrive in the fault window on average."""
+        return self.requests_in(*self.window)
 
     @functools.cached_property
     def all_faults(self) -> tuple[Fault, ...]:
@@ -339,6 +379,12 @@ if Cell.__doc__:  # `python -OO` strips it
     )
 
 
+def default_arrivals(traffic_given: object) -> float:
+    """What `arrivals_per_second` is beside some traffic if nobody says it."""
+    usual: float = PARAMETERS["arrivals_per_second"].default
+    return traffic.usual_arrivals(traffic_given, usual)
+
+
 def parse_parameter(name: str, value: object) -> Any:
     """Bring one parameter to its canonical form: 8 and 8.0 are one `backoff_cap`.
 
@@ -386,12 +432,28 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         declared = settings.declared()
         given = {entry: x.default for entry, x in declared.items() if isinstance(x.default, str)}
         return {
-            entry: _in_own_unit(f"{name}.{entry}", declared[entry], x, per_second)
+            entry: _entry_in_own_unit(f"{name}.{entry}", declared[entry], x, per_second)
             if entry in declared
             else x
             for entry, x in (given | dict(value)).items()
         }
     return _in_own_unit(name, parameter, value, per_second)
+
+
+def _entry_in_own_unit(name: str, parameter: Parameter, value: object, per_second: float) -> Any:
+    """Replace the texts with units in an entry of a table, which may be a list of rows."""
+    columns = parameter.kind.rows
+    if not columns or not isinstance(value, list | tuple):
+        return _in_own_unit(name, parameter, value, per_second)
+    return [
+        {
+            column: _in_own_unit(f"{name}, row {i}: {column}", columns[column], x, per_second)
+            for column, x in given.items()
+        }
+        if (given := traffic.by_column(columns, row)) is not None
+        else row
+        for i, row in enumerate(value, 1)
+    ]
 
 
 def _in_own_unit(name: str, parameter: Parameter, value: object, per_second: float) -> Any:
@@ -478,11 +540,7 @@ def _each(value: Any, n: int) -> tuple[Any, ...]:
 def conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Say which parameters cannot stand together, though each (in canonical form) is in range."""
     return (
-        _size_conflicts(
-            parameters["rounds"],
-            parameters["arrivals_per_second"] / parameters["rounds_per_second"],
-            math.prod(parameters["tries"]),
-        )
+        _traffic_conflicts(*(parameters[name] for name in _OF_TRAFFIC))
         + _chain_conflicts(*(parameters[name] for name in _OF_THE_CHAIN))
         + _guard_conflicts(*(parameters[name] for name in _OF_GUARDS))
         + (_fault_conflicts(parameters) if parameters["faults"] else ())
@@ -490,14 +548,25 @@ def conflicts(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _size_conflicts(n_rounds: int, rate: float, max_attempts: int) -> tuple[str, ...]:
+def _traffic_conflicts(
+    n_rounds: int, per_second: float, arrivals: float, given: Traffic | None, tries: tuple[int, ...]
+) -> tuple[str, ...]:
+    """What of the traffic cannot stand together, and whether there are too many requests."""
+    faults = [] if given is None else [*given.conflicts("traffic", per_second)]
+    if given is not None and not faults:
+        cover = given.cover(n_rounds, per_second)
+        faults += [f"traffic.{cover}"] if cover else []
+        if given.is_open and arrivals > 0:
+            what = "rates" if given.rates else "counts"
+            faults.append(f"arrivals_per_second must be 0 beside traffic.{what}, got {arrivals:g}")
+    return tuple(faults) or _size_conflicts(
+        traffic.mean_requests(given, arrivals / per_second, n_rounds, 0, n_rounds),
+        math.prod(tries),
+    )
+
+
+def _size_conflicts(n_requests: float, max_attempts: int) -> tuple[str, ...]:
     faults = []
-    n_requests = rate * n_rounds
-    if rate > MAX_RATE:
-        faults.append(
-            f"arrivals_per_second / rounds_per_second must be <= {MAX_RATE:g} per round, "
-            f"got {rate:g}; use more rounds per second"
-        )
     if n_requests > MAX_REQUESTS:
         faults.append(
             f"rounds * arrivals per round must be <= {MAX_REQUESTS} requests, got {n_requests:.0f}"
@@ -532,6 +601,10 @@ def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
         yield rule.format("chain", "flattened", "nested")
     if isinstance(parameters["budget"], Settings):
         yield rule.format("budget", "none or a number", parameters["budget"])
+    rate = parameters["arrivals_per_second"] / parameters["rounds_per_second"]
+    if rate > MAX_RATE:
+        name = "arrivals_per_second / rounds_per_second"
+        yield rule.format(name, f"<= {MAX_RATE:g} per round", f"{rate:g}")
     for name in _NOT_OF_THE_LESSON:
         default = PARAMETERS[name].default
         if parameters[name] != default:
@@ -541,8 +614,9 @@ def lesson_conflicts(parameters: Mapping[str, Any]) -> Iterator[str]:
 
 _NOT_OF_THE_LESSON: Final = (
     *("backoff_factor", "jitter", "first_wait", "deadline", "budget_scope"),
-    *("breaker", "clients", "queue", "faults", "fault_failure_rate"),
+    *("breaker", "clients", "queue", "faults", "fault_failure_rate", "traffic"),
 )
+_OF_TRAFFIC: Final = ("rounds", "rounds_per_second", "arrivals_per_second", "traffic", "tries")
 _OF_GUARDS: Final = ("budget", "breaker", "clients", "rounds", "rounds_per_second")
 _PER_LAYER: Final = ("backoff_base", "backoff_factor", "backoff_cap", "deadline", "budget")
 _OF_THE_CHAIN: Final = ("tries", "chain", *_PER_LAYER, "jitter", "budget_scope")

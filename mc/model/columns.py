@@ -17,6 +17,11 @@ OF_METRIC: Final = "of the metric"
 """The unit of a column whose lines are about several metrics."""
 
 
+MEAN_REQUESTS: Final = "mean_requests"
+MEAN_WINDOW_REQUESTS: Final = "mean_window_requests"
+"""Columns of the table of cells."""
+
+
 @dataclass(frozen=True)
 class Column:
     """What a column holds.

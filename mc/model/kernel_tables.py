@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mc.model import waits
 from mc.model.cell import Cell, Generator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second, which `--help` does not ha
 
 def traffic_key(cell: Cell, generator: Generator) -> tuple[Any, ...]:
     """What two cells must have in common to stand in one block of the kernel."""
-    shared = (cell.rounds, cell.rate_per_round)
+    shared = (cell.rounds, cell.rate_per_round, cell.traffic)
     if generator == "philox":
         return shared
     return (*shared, cell.failure_rate, cell.fault_rounds > 0)
@@ -106,13 +106,9 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     limits = [_retry_limits(budget, n_requests + 1, exact=exact) for budget in limit_rows]
     longest = max(1, *(waits.longest_wait(cell.layers) for cell in cells))
     has_queue = any(cell.queue for cell in cells)
-    rate = cells[0].rate_per_round
-    thresholds, guide = arrival_thresholds(rate if exact else 0.0)
     return kernel.CellTables(
         n_rounds=cells[0].rounds,
-        thresholds=thresholds,
-        guide=guide,
-        exp_rate=math.exp(-rate),
+        **_arrivals(cells[0], exact=exact),
         service_drawn=cells[0].fault_rounds == 0,
         scalars=scalars,
         profiles=profiles,
@@ -129,6 +125,36 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
         ahead=_rounds_drawn_ahead(cells),
         wheel_size=1 << min(longest, cells[0].rounds).bit_length(),
     )
+
+
+def _arrivals(cell: Cell, *, exact: bool) -> dict[str, Any]:
+    """The tables by which the arrivals of each round are drawn."""
+    import numpy as np
+
+    rate, rates, known = cell.rate_per_round, np.empty(0), np.empty(0, np.int32)
+    arrivals = cell.arrivals
+    if arrivals is not None:
+        rate, rates = arrivals.means[0], arrivals.means
+        if (rates == rate).all():
+            rates = np.empty(0)
+        if arrivals.known.any():
+            known = arrivals.known.astype(np.int32)
+    fewest, thresholds, guide = arrival_thresholds(0.0 if rates.size or not exact else float(rate))
+    at_mean = arrivals_at_mean(rates) if rates.size else np.empty((2, 0))
+    near, steps, step_guides = _steps(rates)
+    return {
+        "fewest": fewest,
+        "thresholds": thresholds,
+        "guide": guide,
+        "rates": rates,
+        "at_mean": at_mean,
+        "near": near,
+        "steps": steps,
+        "step_guides": step_guides,
+        "decided": np.empty((0, 3), np.int64),
+        "known": known,
+        "exp_rate": math.exp(-rate),
+    }
 
 
 def _profile(cell: Cell) -> tuple[Any, ...]:
@@ -324,7 +350,7 @@ def _makers(tries: tuple[int, ...], n: int) -> NDArray[np.int64]:
     return makers
 
 
-def _by_layer(cells: Sequence[Cell], n_layers: int) -> dict[str, NDArray[np.int64]]:
+def _by_layer(cells: Sequence[Cell], n_layers: int) -> dict[str, Any]:
     """The tables `tries`, `strides`, `deadlines`, `budgets` and `breakers`."""
     import numpy as np
 
@@ -359,17 +385,17 @@ def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
         for cell in cells
         if cell.max_attempts > 1 and cell.queue == 0
         for fault in cell.all_faults
-        if fault.capacity < 2 * cell.rate_per_round
+        if fault.capacity * fault.length < 2 * cell.requests_in(fault.start, fault.end)
     ]
     windows = [(start, end) for start, end in windows if start < end]
     if not windows:
         return 0, 0
     start, end = min(start for start, _ in windows), max(end for _, end in windows)
-    return (start, end) if (end - start) * cells[0].rate_per_round < 4096 else (0, 0)
+    return (start, end) if cells[0].requests_in(start, end) < 4096 else (0, 0)
 
 
 def _room_for_requests(cell: Cell) -> int:
-    mean = cell.rate_per_round * cell.rounds
+    mean = cell.mean_requests
     return math.ceil(mean + 12 * math.sqrt(mean) + 64)
 
 
@@ -391,8 +417,11 @@ def _retry_limits(budget: float | None, n: int, *, exact: bool) -> NDArray[np.in
     return _floors(Fraction(repr(budget)), n).clip(max=INT32_MAX)
 
 
+# --- arrivals -------------------------------------------------------------------------------------
+
+
 @functools.lru_cache(maxsize=64)
-def arrival_thresholds(rate: float) -> tuple[NDArray[np.uint64], NDArray[np.uint16]]:
+def arrival_thresholds(rate: float) -> tuple[int, NDArray[np.uint64], NDArray[np.uint16]]:
     """Tables that turn a 64-bit uniform into Poisson arrivals by inversion.
 
     Parameters
@@ -402,11 +431,14 @@ def arrival_thresholds(rate: float) -> tuple[NDArray[np.uint64], NDArray[np.uint
 
     Returns
     -------
+    fewest : int
+        The least count whose threshold is not 0.
     thresholds : ndarray of uint64, shape (K,)
-        ``floor(2**64 * P(N <= k))`` for k = 0, 1, ..., up to the first of 2**64 - 1; the count
-        is the number of thresholds not above the uniform. Empty for a rate of 0.
+        ``floor(2**64 * P(N <= k))`` for k = fewest, fewest + 1, ..., up to the first of
+        2**64 - 1; the count is `fewest` and the number of thresholds not above the uniform. Empty
+        for a rate of 0.
     guide : ndarray of uint16, shape (4096,)
-        The count to start from, by the 12 high bits of the uniform.
+        The number of thresholds to start from, by the 12 high bits of the uniform.
 
     Notes
     -----
@@ -417,17 +449,85 @@ def arrival_thresholds(rate: float) -> tuple[NDArray[np.uint64], NDArray[np.uint
     import numpy as np
 
     if rate == 0.0:
-        return np.empty(0, np.uint64), np.zeros(4096, np.uint16)
+        return 0, np.empty(0, np.uint64), np.zeros(4096, np.uint16)
     thresholds: list[int] = []
-    top = 2**64 - 1
-    with decimal.localcontext(decimal.Context(prec=80, Emax=10**6, Emin=-(10**6))):
+    fewest, k, top = 0, 0, 2**64 - 1
+    with decimal.localcontext(
+        decimal.Context(prec=80, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+    ):
         mean = Decimal(rate)
         term = (-mean).exp()
         total = term
         while not thresholds or thresholds[-1] < top:
-            thresholds.append(min(int(total * 2**64), top))
-            term = term * mean / len(thresholds)
+            threshold = min(int(total * 2**64), top)
+            if threshold > 0:
+                thresholds.append(threshold)
+            else:
+                fewest += 1
+            k += 1
+            term = term * mean / k
             total += term
     table = np.array(thresholds, np.uint64)
     starts = np.arange(4096, dtype=np.uint64) << np.uint64(52)
-    return table, np.searchsorted(table, starts, side="right").astype(np.uint16)
+    return fewest, table, np.searchsorted(table, starts, side="right").astype(np.uint16)
+
+
+MOST_STEPS: Final = 256
+"""Rates among those that vary for which there are thresholds."""
+
+MOST_RATE: Final = 32.0
+"""Of larger ones there are none: they would lie too far apart."""
+
+
+def _steps(
+    rates: NDArray[np.float64],
+) -> tuple[NDArray[np.uint16], NDArray[np.uint64], NDArray[np.uint16]]:
+    """The tables `near`, `steps` and `step_guides` of rates that vary."""
+    import numpy as np
+
+    distinct = np.unique(rates)
+    if distinct.size == 0 or distinct[-1] > MOST_RATE:
+        return np.empty(0, np.uint16), np.empty((0, 0), np.uint64), np.empty((0, 256), np.uint16)
+    some = np.linspace(0, distinct.size - 1, min(MOST_STEPS, distinct.size)).round().astype(int)
+    chosen = distinct[some]
+    listed = [arrival_thresholds(float(rate))[1] for rate in chosen]
+    steps = np.full((len(chosen), max(map(len, listed)) + 1), 2**64 - 1, np.uint64)
+    for row, thresholds in zip(steps, listed, strict=True):
+        row[: thresholds.size] = thresholds
+    starts = np.arange(256, dtype=np.uint64) << np.uint64(56)
+    guides = np.array([np.searchsorted(row, starts, side="right") for row in steps], np.uint16)
+    place = np.searchsorted(chosen, rates, side="right") - 1
+    return (2 * place + (chosen[place] == rates)).astype(np.uint16), steps, guides
+
+
+def exact_arrivals(rate: float, uniform: int) -> int:
+    """Turn a 64-bit uniform into Poisson arrivals, one of the few that a double cannot decide."""
+    import numpy as np
+
+    fewest, thresholds, _ = arrival_thresholds(rate)
+    return fewest + int(np.searchsorted(thresholds, np.uint64(uniform), side="right"))
+
+
+def arrivals_at_mean(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """P(N < k) and P(N = k), k the whole part of the mean, for each of T rates.
+
+    From there the kernel searches where rates vary: a table for each would take memory and time
+    without bounds. It decides only where 2**-32 does not matter, and these are right to 2**-40.
+
+    Returns
+    -------
+    ndarray of float64, shape (2, T)
+
+    Notes
+    -----
+    The sum of Poisson probabilities is an incomplete gamma function (Abramowitz and Stegun 1964,
+    26.4.21).
+    """
+    import numpy as np
+    from scipy.special import gammaincc
+
+    distinct, place = np.unique(rates, return_inverse=True)
+    k = np.floor(distinct)
+    below = np.where(k > 0, gammaincc(np.maximum(k, 1), distinct), 0.0)
+    at_most = gammaincc(k + 1, distinct)
+    return np.stack([below[place], (at_most - below)[place]])

@@ -61,6 +61,8 @@ class Kind:
         Write a canonical value as columns have it (NULL is None), and read it again.
     tables : mapping
         The classes of values that are tables, by their ``kind``.
+    rows : mapping
+        Of a value that is a list of rows: the parameters in a row.
     """
 
     rule: str
@@ -71,6 +73,7 @@ class Kind:
     to_column: Callable[[Any], Any] = _unchanged
     from_column: Callable[[Any], Any] = _unchanged
     tables: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Parameter] = field(default_factory=dict)
 
     def accepts(self, value: object) -> bool:
         """Whether `parse` takes a value."""
@@ -123,9 +126,23 @@ class Parameter:
         return f"{self.meaning_with_unit}: {self.kind.rule}"
 
 
-def declare(kind: Kind, default: Any, unit: str, meaning: str) -> Any:
-    """Declare a field of a dataclass as a parameter, see `Parameter`."""
-    return field(default=default, metadata={"parameter": Parameter(kind, default, unit, meaning)})
+def declare(
+    kind: Kind,
+    default: Any,
+    unit: str,
+    meaning: str,
+    *,
+    depends: bool = False,
+    compare: bool = True,
+) -> Any:
+    """Declare a field of a dataclass as a parameter, see `Parameter`.
+
+    If its default `depends` on other parameters, it is ... until the class knows them. Fields that
+    do not `compare` say where a value comes from.
+    """
+    parameter = Parameter(kind, default, unit, meaning)
+    initial = ... if depends else default
+    return field(default=initial, compare=compare, metadata={"parameter": parameter})
 
 
 # ---- Kinds -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class Settings:
     Attributes
     ----------
     kind : str
-        Its ``kind``.
+        Its ``kind``; where a parameter has tables of one kind only, they need not name it.
     library : str
         Whose rules these are, as a message says it; empty if nobody's.
     seconds : dict
@@ -71,7 +71,8 @@ class Settings:
         declared = cls.declared()
         source = f" ({cls.library})" if cls.library else ""
         for name in table:
-            if name != "kind" and name not in declared:
+            is_kind = name == "kind" and table[name] == cls.kind
+            if not is_kind and name not in declared:
                 raise EntryError(f": {cls.kind} has no {name!r}; it has {', '.join(declared)}")
         values = {}
         for name, parameter in declared.items():
@@ -81,6 +82,8 @@ class Settings:
                 raise EntryError(f".{name} is missing, it must be {rule}{source}")
             try:
                 values[name] = parameter.kind.parse(value)
+            except EntryError as fault:
+                raise EntryError(f".{name}{fault}") from None
             except ValueError as error:
                 raise EntryError(f".{name} {error}{source}") from None
         return cls(**values)
@@ -147,7 +150,7 @@ def kind_of(classes: Mapping[str, type[Settings]], example: str) -> Kind:
     return Kind(
         rule,
         parse,
-        {"anyOf": [_schema(settings) for settings in classes.values()]},
+        {"anyOf": [schema_of(settings) for settings in classes.values()]},
         "text",
         to_column=str,
         from_column=lambda text: parse(read(text)),
@@ -187,7 +190,7 @@ def list_of(settings: type[Settings]) -> Kind:
     return Kind(
         rule,
         parse,
-        {"type": "array", "items": _schema(settings)},
+        {"type": "array", "items": schema_of(settings)},
         "text",
         to_column=lambda values: f"[{', '.join(map(str, values))}]" if values else None,
         from_column=lambda text: parse([*map(read, ENTRY.findall(text[1:-1]))] if text else []),
@@ -211,7 +214,7 @@ def read(text: str) -> dict[str, Any]:
     return table
 
 
-def _schema(settings: type[Settings]) -> dict[str, Any]:
+def schema_of(settings: type[Settings]) -> dict[str, Any]:
     """JSON schema of a table."""
     entries: dict[str, Any] = {}
     for name, parameter in settings.declared().items():

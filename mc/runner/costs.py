@@ -168,7 +168,7 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     deadline = time.perf_counter() + SAMPLE_SECONDS
     for number in chosen:
         cell = storage.parameters[number]
-        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds * (1 + cell.rate_per_round)))))
+        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds + cell.mean_requests))))
         (block,) = storage.blocks([number])
         counters = simulate_alone(block, draws.indices(0, m), draws.seed)
         row_ns.append(_row_ns(cell, counters, draws.generator, *shares[number]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import Experiment
-from mc.model import METRICS, PARAMETERS, Cell, units
+from mc.model import METRICS, PARAMETERS, Cell, Parameter, units
 from mc.model.settings import Settings
 from mc.runner.simulation import simulate
 from mc.statistics import intervals
@@ -35,19 +35,19 @@ SHOWN: Final = (
 def with_half_rounds(cell: Cell) -> Cell:
     """Describe the same system with rounds half as long: every time and capacity is converted."""
     return Cell(
-        **{
-            name: _converted(value, PARAMETERS[name].unit)
-            for name, value in cell.parameters.items()
-        }
+        **{name: _converted(value, PARAMETERS[name]) for name, value in cell.parameters.items()}
     )
 
 
-def _converted(value: Any, unit: str) -> Any:
+def _converted(value: Any, parameter: Parameter) -> Any:
+    unit, columns = parameter.unit, parameter.kind.rows.values()
+    if columns and value is not None:
+        return tuple(tuple(map(_converted, row, columns)) for row in value)
     if isinstance(value, tuple):
-        return tuple(_converted(entry, unit) for entry in value)
+        return tuple(_converted(entry, parameter) for entry in value)
     if isinstance(value, Settings):
-        units_of = {name: entry.unit for name, entry in value.declared().items()}
-        entries = {name: _converted(x, units_of[name]) for name, x in value.entries.items()}
+        declared = value.declared()
+        entries = {name: _converted(x, declared[name]) for name, x in value.entries.items()}
         return dataclasses.replace(value, **entries)
     if unit not in FACTORS or value is None:
         return value

@@ -232,6 +232,12 @@ def simulate_block(
         counters = np.empty((indices.size, len(block.cells), block.n_counters), np.int64)
     flag = kernel.GOES_ON if stop is None else stop.array
     if block.generator == "philox":
+        undecided = kernel.undecided_arrivals(tables, indices, seed)
+        if undecided:
+            decided = [
+                (r, t, model.exact_arrivals(float(tables.rates[t]), u)) for r, t, u in undecided
+            ]
+            tables = tables._replace(decided=np.array(decided, np.int64))
         status, r = kernel.simulate_philox(tables, indices, seed, counters, record, flag)
     else:
         status, r = kernel.simulate_lesson(tables, indices, counters, record, flag)

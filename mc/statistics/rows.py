@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.model import METRICS, CensoredIn, Metric, PerCell
+from mc.model.columns import MEAN_REQUESTS, MEAN_WINDOW_REQUESTS
 
 RATIO_STEPS: Final = 10**6
 """In sums a ratio of two counters is rounded to this part of a unit, halves to even, and so is a
@@ -46,15 +47,39 @@ N_WINDOW_ROUNDS: Final = pl.max_horizontal(
 
 RATE_PER_ROUND: Final = pl.col("arrivals_per_second") / pl.col("rounds_per_second")
 
-PER_CELL: Final[dict[PerCell, pl.Expr]] = {
-    "window_rounds": N_WINDOW_ROUNDS,
-    "window_arrivals": N_WINDOW_ROUNDS * RATE_PER_ROUND,
-}
-"""Denominators of ratios, over the columns of the table of cells."""
+
+def has_traffic(cells: pl.DataFrame) -> bool:
+    """Whether a table of cells has one with other traffic than a constant rate."""
+    # a table may be older than the parameter
+    return "traffic" in cells.columns and cells["traffic"].null_count() < cells.height
+
+
+def mean_requests(cells: pl.DataFrame) -> pl.Expr:
+    """Requests that arrive in a run on average, over the columns of a table of cells."""
+    return pl.col(MEAN_REQUESTS) if has_traffic(cells) else pl.col("rounds") * RATE_PER_ROUND
+
+
+def mean_window_requests(cells: pl.DataFrame) -> pl.Expr:
+    """Requests that arrive in the fault window on average, as `mean_requests`."""
+    if has_traffic(cells):
+        return pl.col(MEAN_WINDOW_REQUESTS)
+    return N_WINDOW_ROUNDS * RATE_PER_ROUND
+
+
+def usual_rate(cells: pl.DataFrame) -> pl.Expr:
+    """Requests that arrive in a round of the fault window on average, as `mean_requests`."""
+    if not has_traffic(cells):
+        return RATE_PER_ROUND
+    return pl.when(N_WINDOW_ROUNDS > 0).then(mean_window_requests(cells) / N_WINDOW_ROUNDS)
+
+
+def per_cell(name: PerCell, cells: pl.DataFrame) -> pl.Expr:
+    """A denominator of a ratio that is constant in a cell, as `mean_requests`."""
+    return N_WINDOW_ROUNDS if name == "window_rounds" else mean_window_requests(cells)
+
 
 _FIRST_SECOND: Final = (_END / pl.col("rounds_per_second")).ceil()
 _CENSORED: Final[dict[CensoredIn, pl.Expr]] = {
-    "cells with requests": RATE_PER_ROUND > 0,
     "cells with a window": N_WINDOW_ROUNDS > 0,
     # with a whole second after the fault: see `model.may_recover`
     "cells that may recover": (N_WINDOW_ROUNDS > 0)
@@ -72,7 +97,7 @@ def most_requests(cells: pl.DataFrame) -> pl.Series:
     A Poisson number exceeds its mean m by 7 sqrt(m) + 30 with probability below 1e-10, whatever m
     is (Bernstein's inequality): in millions of runs it does not happen.
     """
-    mean = pl.col("rounds") * RATE_PER_ROUND
+    mean = mean_requests(cells)
     return cells.select((mean + 7 * mean.sqrt() + 30).floor()).to_series()
 
 
@@ -126,9 +151,9 @@ def with_ratios(rows: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
         NULL where undefined.
     """
     ratios = [metric for metric in metrics_in(rows.columns) if metric.is_ratio]
-    per_cell = {m.name: PER_CELL[m.per_cell] for m in ratios if m.per_cell}
+    divisors = {m.name: per_cell(m.per_cell, cells) for m in ratios if m.per_cell}
     joined = rows.join(
-        cells.select("cell", **per_cell), on="cell", how="left", maintain_order="left"
+        cells.select("cell", **divisors), on="cell", how="left", maintain_order="left"
     )
     columns = []
     for metric in ratios:
@@ -208,7 +233,7 @@ class Numbers:
 def divisors_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
     """The divisor of a metric in each of K cells; 0 where it is undefined, shape (K,)."""
     if metric.per_cell:
-        divisors = PER_CELL[metric.per_cell].cast(pl.Float64).fill_null(0.0)
+        divisors = per_cell(metric.per_cell, cells).cast(pl.Float64).fill_null(0.0)
         return cells.select(divisors).to_series().to_numpy()
     return np.full(cells.height, float(RATIO_STEPS if metric.per else 1))
 
@@ -227,7 +252,11 @@ def is_censored(metric: Metric, cells: pl.DataFrame) -> NDArray[np.bool_]:
     """
     if metric.censored_in == "no cell":
         return np.zeros(cells.height, np.bool_)
-    return cells.select(_CENSORED[metric.censored_in].fill_null(value=False)).to_series().to_numpy()
+    if metric.censored_in == "cells with requests":
+        censored = mean_requests(cells) > 0
+    else:
+        censored = _CENSORED[metric.censored_in]
+    return cells.select(censored.fill_null(value=False)).to_series().to_numpy()
 
 
 @dataclass(frozen=True)

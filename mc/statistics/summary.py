@@ -29,7 +29,10 @@ from mc.statistics.rows import (
     RATE_PER_ROUND,
     Numbers,
     Stack,
+    has_traffic,
     is_censored,
+    mean_requests,
+    mean_window_requests,
     stacks,
 )
 
@@ -308,7 +311,10 @@ def summary(
 
 
 def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
-    """Expectations of the counters of `TRAFFIC` in each cell: Poisson arrivals in every round."""
+    """Expectations of the counters of `TRAFFIC` in each cell."""
+    if has_traffic(cells):
+        lines = cells.select(run=mean_requests(cells), window=mean_window_requests(cells)).rows()
+        return [(Fraction(run), Fraction(window)) for run, window in lines]
     lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).rows()
     known = {
         (rounds, window, rate): (Fraction(rate) * rounds, Fraction(rate) * window)
