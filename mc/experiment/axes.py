@@ -53,7 +53,7 @@ def read_presets(data: Mapping[str, Any]) -> Checked[None]:
     for number, table in enumerate(tables if isinstance(tables, list) else (), 1):
         if not isinstance(table, dict) or "like" not in table:
             continue
-        if table["like"] in PRESETS:
+        if isinstance(table["like"], str) and table["like"] in PRESETS:
             full = completed(table)
         else:
             rule = f"one of {', '.join(PRESETS)}"

@@ -142,7 +142,7 @@ def kind_of(classes: Mapping[str, type[Settings]], example: str) -> Kind:
             value = {"kind": value.kind, **value.entries}
         if not isinstance(value, Mapping):
             raise ValueError(f"must be {rule}, got {value!r}")
-        if value.get("kind") not in classes:
+        if not isinstance(value.get("kind"), str) or value["kind"] not in classes:
             known = ", ".join(classes)
             raise EntryError(f".kind must be one of {known}, got {value.get('kind')!r}")
         return classes[value["kind"]].of(value)

@@ -25,6 +25,8 @@ from mc.kernel import CellTables
 from mc.model import COUNTERS, METRICS, Cell, Column, Generator
 from mc.store.threads import StopFlag, do_all
 
+pl.Series(np.zeros(1))  # polars imports numpy when it first meets an array: not safe on threads
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
