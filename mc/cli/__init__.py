@@ -13,6 +13,7 @@ Whatever takes long to import is imported where it is used: `--help` loads typer
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -89,6 +90,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where ± cannot be written, ? is better than none
+    # thousands of cells are millions of objects without a cycle, looked through again and again
+    gc.set_threshold(100_000, 50, 100)
     for variable in ("NUMBA_DISABLE_JIT", "NUMBA_NUM_THREADS"):
         os.environ.pop(variable, None)  # for those who look for faults in code of their own
     name = "retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc"

@@ -39,6 +39,11 @@ _LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
 
 _LOADS: Final = ("times_usual", "multiplier")
 
+_READ: Final = [
+    *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
+]
+"""The columns of the summary that a scorecard reads."""
+
 
 class Column(NamedTuple):
     """A column of the scorecard.
@@ -190,7 +195,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     """
     estimates: dict[int, dict[str, dict[str, Any]]] = {}
     wanted = [metric for metric, _ in _columns()]
-    for line in results.summary.filter(pl.col("metric").is_in(wanted)).iter_rows(named=True):
+    lines = results.summary.lazy().filter(pl.col("metric").is_in(wanted)).select(_READ).collect()
+    for line in lines.iter_rows(named=True):
         estimates.setdefault(line["cell"], {})[line["metric"]] = line
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
@@ -226,7 +232,8 @@ def _scorecard(
     table = _frontier(results, cells, columns) if is_sweep else None
     groups = _sweep_groups(cells, of_cells, table, most_lines) if is_sweep else _each(cells)
     best = {} if is_sweep else _best(results, cells, columns)
-    by_cell = {line["cell"]: line for line in cells.iter_rows(named=True)}
+    shown = cells.filter(pl.col("cell").is_in([cell for group in groups for cell in group]))
+    by_cell = {line["cell"]: line for line in shown.iter_rows(named=True)}
     places = _places(results, by_cell, groups, varying or ["policy"])
     lines = tuple(
         Line(
@@ -393,8 +400,8 @@ def _sweep_groups(
     policy = dict(cells.select("cell", "policy").iter_rows())
     chosen: list[list[int]] = []
     if table is not None:
-        groups = [g["cell"].to_list() for _, g in table.filter(pl.col("group_on") != NO).group_by(
-            "group", maintain_order=True)]  # fmt: skip
+        candidates = table.filter(pl.col("group_on") != NO)
+        groups = candidates.group_by("group", maintain_order=True).agg("cell")["cell"].to_list()
         # of those that are undecided only the ones that none beats in both means
         kept: list[list[int]] = []
         for group in sorted(groups, key=lambda group: failures(group[0])):

@@ -162,10 +162,15 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
                 n_nonzero=n_nonzero[k],
                 skewness=skewness[k],
                 needed=needed[k],
-                unseen=share_text(unseen(int(n[k]))),
+                unseen=_unseen_text(int(n[k])),
             )
         trusted &= ~holds
     return notes
+
+
+@lru_cache(maxsize=1024)  # most cells have the same n
+def _unseen_text(n: int) -> str:
+    return share_text(unseen(n))
 
 
 def _few_nonzero(n: NDArray[Any], n_nonzero: NDArray[Any]) -> NDArray[np.bool_]:

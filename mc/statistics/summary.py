@@ -365,15 +365,14 @@ def _distribution(
         return np.where(inside, counted.value_at(ranks), math.nan)
 
     columns = {"min": values(np.minimum(n, 1)), "max": values(n)}
+    sizes, size_of = np.unique(n_all, return_inverse=True)
     for name, p in QUANTILES.items():
         columns[name] = values(-(-n_all * p.numerator // p.denominator))  # rounded up
-        ranks = {m: intervals.quantile_ranks(m, p) for m in set(n_all.tolist())}
+        of_sizes = [intervals.quantile_ranks(size, p) or (0, 0) for size in sizes.tolist()]
+        low, high = np.array(of_sizes, np.int64).reshape(-1, 2)[size_of].T
         if name in OUTER:
-            given = np.array([ranks[m] is not None for m in n_all.tolist()], np.bool_)
-            columns[name] = np.where(given, columns[name], math.nan)
-        for end, suffix in enumerate(("low", "high")):
-            of_cells = [(ranks[m] or (0, 0))[end] for m in n_all.tolist()]
-            columns[f"{name}_{suffix}"] = values(np.array(of_cells))
+            columns[name] = np.where(low > 0, columns[name], math.nan)
+        columns[f"{name}_low"], columns[f"{name}_high"] = values(low), values(high)
     columns |= _share("share_zero", counted.n_zero, n_all)
     worst = shortfall(counted, WORST_SHARE, metric.worst)
     for name, column in zip(("", "_low", "_high"), worst, strict=True):
