@@ -326,8 +326,8 @@ _COUNTERS: Final = (  # in the kernel's order
         "recovery",
         "rounds",
         "from the end of the fault to the end of the last second in which less than 90 % as many "
-        "requests succeeded as arrived; NULL if one of the last five seconds is such, and without "
-        "a queue",
+        "requests succeeded as arrived; NULL if one of the last five of the run is such, or there "
+        "is no queue",
         nullable=True,
         censored_in="cells that may recover",
         most="rounds",
@@ -336,8 +336,8 @@ _COUNTERS: Final = (  # in the kernel's order
     Metric(
         "recovered",
         "share",
-        "1 if none of the last five seconds of the run is such a second, else 0; NULL without a "
-        "queue",
+        "1 if the run came back: in each of its last five seconds 90 % as many requests succeeded "
+        "as arrived, or more; else 0; NULL without a queue and a fault",
         nullable=True,
         most="one",
         worst="low",
