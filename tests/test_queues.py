@@ -101,7 +101,7 @@ def test_random_queues_in_all_loops_are_the_oracles_rows(seed: int) -> None:
 
 
 def test_faults_serve_and_fail_what_the_oracle_says() -> None:
-    for world in open_traffic(random_worlds(53, 300, "queues")):
+    for world in open_traffic(random_worlds(53, 150, "queues")):
         made = tables([cell_of(world)], "philox")
         assert made.capacities[0].tolist() == [service.capacity for service in services(world)]
         rates = [round(service.failure_rate * 2**32) for service in services(world)]
@@ -111,10 +111,10 @@ def test_faults_serve_and_fail_what_the_oracle_says() -> None:
 def test_faults_go_through_the_fast_loops_as_through_the_general_one() -> None:
     cells = [
         cell_of(replace(world, queue=0, timeout=None, cancel=False, rounds=200))
-        for world in open_traffic(random_worlds(54, 200, "queues"))
+        for world in open_traffic(random_worlds(54, 400, "queues"))
     ]
-    cells = [cell for cell in cells if kernel.loop_of(chain_kind(cell)) is None][:60]
-    assert sum(len(cell.faults) > 1 for cell in cells) > 10
+    cells = [cell for cell in cells if kernel.loop_of(chain_kind(cell)) is None and cell.faults]
+    assert len(cells) > 30
     for k, cell in enumerate(cells):
         # alone, or with two that share its wheel
         alike = [replace(cell, threshold=1, budget=budget) for budget in (None, 0.1, 0.3)]
