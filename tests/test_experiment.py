@@ -1097,6 +1097,7 @@ multiplier = 1.20
         EVERYTHING,
         'title = "g"\ngrid.budget = {kind = "grpc", max_tokens = [10, 20]}\n'
         '[[exclude]]\nbudget = [{kind = "grpc", max_tokens = 20}]\n',
+        'title = "f"\nfixed.faults = [{start = "1 s", length = 9}, {start = 900, length = 9}]\n',
         *(path.read_text("utf-8") for path in sorted(Path("experiments").glob("*.toml"))),
     ],
 )
