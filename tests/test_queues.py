@@ -312,7 +312,7 @@ STUCK: Final = replace(QUEUED, arrivals_per_second=280, tries=(2,), rounds=30_00
 def test_what_brings_a_system_back_that_is_near_its_capacity(
     changes: dict[str, Any], expected: int
 ) -> None:
-    """So near the capacity a second is bad by chance now and then, and ends 1 or 2 % of the runs."""
+    """So near the capacity 1 or 2 % of the runs end with a second that is bad by chance."""
     (rows,) = rows_of(replace(STUCK, **changes), replications=40)
     n = int(rows["recovered"].sum())
     assert n >= 36 if expected else n == 0
