@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from mc.experiment import Experiment, ExperimentError, Published, cell_table, of_source, read
+from mc.experiment import (
+    Experiment,
+    ExperimentError,
+    Published,
+    cell_table,
+    cells_of,
+    completed,
+    of_source,
+    read,
+)
 from mc.model import PARAMETERS, Cell
 from mc.model.faults import Fault
 
@@ -1145,3 +1154,13 @@ cancel = true
         with pytest.raises(ExperimentError) as caught:
             read(path)
         assert any(message in fault for fault in caught.value.faults), caught.value.faults
+
+
+def test_a_table_of_cells_that_is_older_than_a_parameter_has_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text('title = "t"\n[fixed]\ntries = [3, 3]\nchain = "flattened"\n')
+    experiment = read(path)
+    table = cell_table(experiment)
+    older = table.drop("chain", "queue", "timeout", "cancel", "faults", "fault_failure_rate")
+    assert completed(older).select(table.columns).equals(table)
+    assert cells_of(older) == {0: experiment.points[0].parameters}
