@@ -11,8 +11,18 @@ from typing import Any
 
 import pytest
 
-from mc.experiment import Experiment, ExperimentError, Published, cell_table, of_source, read
+from mc.experiment import (
+    Experiment,
+    ExperimentError,
+    Published,
+    cell_table,
+    cells_of,
+    completed,
+    of_source,
+    read,
+)
 from mc.model import PARAMETERS, Cell
+from mc.model.faults import Fault
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -1006,6 +1016,24 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             None,
         ),
         ("[fixed]\nfault_rounds = 10", None),
+        (
+            "[fixed]\nfaults = [{start = 9, length = 1}, {start = 3990, length = 20}]",
+            "the fault lasts until the last round, so no recovery is seen",
+        ),
+        ("[fixed]\ntimeout = 5", "timeout and cancel are about calls that wait"),
+        ("[fixed]\ncancel = true", "timeout and cancel are about calls that wait"),
+        (
+            '[fixed]\nqueue = 9\ntimeout = "1 s"\ndeadline = "990 ms"',
+            "timeout is longer than a deadline, which always comes first",
+        ),
+        ("[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 5", None),
+        (
+            "[fixed]\nqueue = 9\ncancel = true",
+            "cancel changes nothing: without timeout and deadline",
+        ),
+        ("[fixed]\nqueue = 9\ncancel = true\ndeadline = 9", None),
+        ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
+        ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
     ],
 )
 def test_what_is_allowed_but_hardly_meant_is_remarked(
@@ -1079,6 +1107,7 @@ multiplier = 1.20
         EVERYTHING,
         'title = "g"\ngrid.budget = {kind = "grpc", max_tokens = [10, 20]}\n'
         '[[exclude]]\nbudget = [{kind = "grpc", max_tokens = 20}]\n',
+        'title = "f"\nfixed.faults = [{start = "1 s", length = 9}, {start = 900, length = 9}]\n',
         *(path.read_text("utf-8") for path in sorted(Path("experiments").glob("*.toml"))),
     ],
 )
@@ -1087,3 +1116,52 @@ def test_an_experiment_is_read_again_from_its_source(tmp_path: Path, text: str) 
     expected = read(tmp_path / "file.toml")
     got = of_source(json.loads(json.dumps(expected.source)), expected.path)
     assert got == expected
+
+
+def test_faults_are_a_list_of_tables_with_units(tmp_path: Path) -> None:
+    text = """title = "t"
+[fixed]
+rounds = "60 s"
+[[scenario]]
+name = "flapping"
+faults = [
+    {start = "5 s", length = "1 s"},
+    {start = "8 s", length = 50, capacity = "100/s", failure_rate = "30 %", capacity_end = 6},
+]
+[[scenario]]
+name = "none"
+[grid]
+queue = [0, 100]
+cancel = [true, false]
+[[exclude]]
+queue = 0
+cancel = true
+"""
+    path = tmp_path / "faults.toml"
+    path.write_text(text)
+    cells = [point.parameters for point in read(path).points]
+    assert len(cells) == 6
+    expected = (Fault(500, 100), Fault(800, 50, 1, 0.3, 6))
+    assert [cell.faults for cell in cells] == [expected] * 3 + [()] * 3
+    assert [cell.cancel for cell in cells] == [False, True, False] * 2
+    assert cells[0].window == (500, 850)
+    for wrong, message in [
+        (text.replace("length = 50", 'length = "505 ms"'), "faults.length must be a whole number"),
+        (text.replace("8 s", "5.5 s"), "faults must follow one another, got number 2 that begins"),
+        (text.replace("length = 50", "lenght = 50"), "number 2: fault has no 'lenght'"),
+        (text.replace("rounds =", "fault_rounds = 9\nrounds ="), "beside faults, which say it all"),
+    ]:
+        path.write_text(wrong)
+        with pytest.raises(ExperimentError) as caught:
+            read(path)
+        assert any(message in fault for fault in caught.value.faults), caught.value.faults
+
+
+def test_a_table_of_cells_that_is_older_than_a_parameter_has_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text('title = "t"\n[fixed]\ntries = [3, 3]\nchain = "flattened"\n')
+    experiment = read(path)
+    table = cell_table(experiment)
+    older = table.drop("chain", "queue", "timeout", "cancel", "faults", "fault_failure_rate")
+    assert completed(older).select(table.columns).equals(table)
+    assert cells_of(older) == {0: experiment.points[0].parameters}

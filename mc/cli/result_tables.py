@@ -138,7 +138,7 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
     """Yield one or two tables for each scenario: of every cell, or of about `MAX_CELLS`."""
     import polars as pl
 
-    from mc.model import HEADLINE, RECOVERY
+    from mc.model import HEADLINE, OF_QUEUE, RECOVERY
     from mc.store import for_reader
 
     n_counts = results.cells["replications"].n_unique()
@@ -166,6 +166,10 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
         if not is_single(results):
             title = f"{scenario}: failures, waits and recovery"
             yield ScenarioTable(title, named, _defined(named, RECOVERY), per_second)
+            of_queue = _defined(named, OF_QUEUE)
+            if of_queue:
+                title = f"{scenario}: queue, and whether it comes back"
+                yield ScenarioTable(title, named, of_queue, per_second)
 
 
 def layer_lines(results: Results, table: ScenarioTable) -> Iterator[tuple[str, str]]:
@@ -199,7 +203,11 @@ def n_cells_left_out(results: Results) -> int:
 
 def _defined(cells: Estimates, metrics: Iterable[str]) -> list[str]:
     """Those metrics that are defined in some cell."""
-    return [metric for metric in metrics if any(cell[metric]["n"] for cell in cells.values())]
+    return [
+        metric
+        for metric in metrics
+        if any(cell[metric]["n"] for cell in cells.values() if metric in cell)
+    ]
 
 
 def _by_name(
@@ -307,6 +315,7 @@ def is_rough(estimate: Mapping[str, Any]) -> bool:
 
 def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
     """Yield what the means that are shown need to be understood."""
+    from mc.model import NO_STORM_STAYS
     from mc.model.digits import MIN_REPLICATIONS, share_text, unseen
 
     shown = [
@@ -325,6 +334,8 @@ def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
         yield f"No ±, the same in all {n:,}: it is another in at most {share} of runs (95 %)."
     if any(is_rough(e) and e["ci_low"] is not None for e in shown):
         yield f"~: rough, of fewer than {MIN_REPLICATIONS} replications: covers less than 95 %."
+    if "drain" in metrics and any(not cell["queue"] for cell in cells.values()):
+        yield f"drain: {NO_STORM_STAYS}."
     if any(e["share_defined"] < 1 for e in shown):
         yield "% of runs: those in which it comes within the run; mean and ± are of these."
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from mc.cli.result_tables import claim_texts, is_single, reproduced, undecided
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
+from mc.model import NO_STORM_STAYS
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
 
 if TYPE_CHECKING:
@@ -299,6 +300,9 @@ def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]
     parts = [layout.legend] if any(score.half_width for score in scores) else []
     if any(score.is_best for score in scores):
         parts.append("* surely best of its column")
+    shown = {column.metric for table in tables for column in table.card.columns}
+    if "drain" in shown:
+        parts.append(NO_STORM_STAYS)
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 

@@ -213,6 +213,7 @@ def _columns() -> tuple[tuple[str, str], ...]:
         ("times_usual", "storm,\nx usual"),
         ("multiplier", "calls per\nrequest"),
         ("peak", "peak,\nx capacity"),
+        ("recovered", "runs that\nrecover"),
         ("recovery", "recovered\nafter"),
         ("drain", "retries\ngone after"),
     )
@@ -275,7 +276,8 @@ def _columns_of(
     has = {metric: known(metric) for metric, _ in _columns()}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
-        *(["drain"] if has["recovery"] else []),
+        # more columns do not fit a line; who waits long matters less than whether it ends
+        *(["drain", "late_share"] if has["recovered"] else []),
         *(m for m in ("late_share", "drain") if max(has[m], default=0.0) < _LEAST[m]),
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]

@@ -61,7 +61,16 @@ cells as a data frame), `spacing` (ranges and designs), `axes` (what spans the c
 their JSON schema), `reading` (from the path to the experiment), `template` (a file to start from).
 """
 
-from mc.experiment.cell_table import CELL_COLUMNS, FIXED, MAX, PRECISION, Stop, cell_table, cells_of
+from mc.experiment.cell_table import (
+    CELL_COLUMNS,
+    FIXED,
+    MAX,
+    PRECISION,
+    Stop,
+    cell_table,
+    cells_of,
+    completed,
+)
 from mc.experiment.cells import Progress
 from mc.experiment.experiment import (
     Claim,
@@ -98,6 +107,7 @@ __all__ = [
     "Stop",
     "cell_table",
     "cells_of",
+    "completed",
     "json_schema",
     "of_source",
     "read",

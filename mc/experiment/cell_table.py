@@ -142,12 +142,26 @@ def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
     ValueError
         A row is not that of a cell.
     """
-    names = [name for name in PARAMETERS if name in table.columns]
-    # a table older than a parameter has cells with its default, or with flattened layers
-    older: dict[str, Any] = {} if "chain" in names else {"chain": "flattened"}
     cells = {}
-    for row in table.select("cell", *names).iter_rows(named=True):
+    for row in completed(table).select("cell", *PARAMETERS).iter_rows(named=True):
         number = row.pop("cell")
         values = {name: PARAMETERS[name].kind.from_column(value) for name, value in row.items()}
-        cells[number] = Cell(**values, **older)
+        cells[number] = Cell(**values)
     return cells
+
+
+def completed(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the parameters that a table of cells is older than.
+
+    Its cells have their defaults, or, where it knows no `chain`, flattened layers.
+    """
+    import polars as pl
+
+    schema = schema_of(CELL_COLUMNS)
+    values = {name: p.kind.to_column(p.default) for name, p in PARAMETERS.items()}
+    values["chain"] = "flattened"
+    return table.with_columns(
+        pl.lit(value, schema[name]).alias(name)
+        for name, value in values.items()
+        if name not in table.columns
+    )

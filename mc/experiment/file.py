@@ -125,7 +125,7 @@ def _add_texts_with_units(definitions: dict[str, Any]) -> None:
     definitions["Bounds"] = _or_text(definitions["Bounds"], {"anyOf": [time, rate, share]})
     for table, keys in NUMBERS_OF_METRICS.items():
         properties = definitions[table]["properties"]
-        texts = {"anyOf": [time, rate]}
+        texts = {"anyOf": [time, rate, share]}
         properties |= {key: _or_text(properties[key], texts) for key in keys}
 
 

@@ -23,6 +23,7 @@ from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate
 from mc.model import METRICS, PARAMETERS, Thresholds, metrics_of, units
 from mc.model.digits import axis_text
 from mc.model.settings import Settings
+from mc.model.settings import read as table_of
 
 
 def read(
@@ -134,7 +135,7 @@ def _as_in_file(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         return [_as_in_file(entry, name) for entry in value]
     is_table = isinstance(value, str) and name in PARAMETERS and PARAMETERS[name].kind.tables
-    return PARAMETERS[name].kind.from_column(value) if is_table and value != "none" else value
+    return table_of(value) if is_table and value != "none" else value
 
 
 def _printed(figure: Any) -> Any:

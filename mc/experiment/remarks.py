@@ -14,35 +14,48 @@ MOST_SAVED: Final = 0.1
 
 def _rounds_after(cell: Cell) -> int:
     """Rounds between the end of the fault and that of the run; negative if it ends before."""
-    return cell.rounds - cell.fault_start - cell.fault_rounds
+    return cell.rounds - cell.window[1]
 
 
 def _is_cut_off(cell: Cell) -> bool:
     """Whether requests of the fault may be undecided when the run ends, for they live so long."""
     after = _rounds_after(cell)
-    return cell.fault_rounds > 0 and after > 0 and cell.longest_wait > after
+    return bool(cell.all_faults) and after > 0 and cell.longest_wait > after
 
 
 def _is_backlogged(cell: Cell) -> bool:
     """Whether what the fault leaves behind takes longer than the run, even without a retry more."""
-    after, end = _rounds_after(cell), cell.fault_start + cell.fault_rounds
-    if cell.max_attempts == 1 or after <= 0 or cell.fault_rounds == 0:
+    after, end = _rounds_after(cell), cell.window[1]
+    if cell.max_attempts == 1 or after <= 0 or cell.queue:
         return False
     spare = cell.capacity * after - cell.requests_in(end, cell.rounds)
     if spare <= 0:
         return False
-    # those that may still live when the fault ends
-    living = min(cell.fault_rounds, cell.longest_wait)
-    unserved = cell.requests_in(end - living, end) - cell.fault_capacity * living
-    return max(0.0, unserved) > spare
+    unserved = 0.0
+    for fault in cell.all_faults:
+        # those that may still live when the fault ends
+        living = min(fault.length, cell.longest_wait)
+        inside = cell.requests_in(fault.end - living, fault.end) - fault.capacity * living
+        unserved += max(0.0, inside)
+    return unserved > spare
+
+
+def _never_times_out(cell: Cell) -> bool:
+    deadlines = [layer.deadline for layer in cell.layers if layer.deadline is not None]
+    return bool(cell.queue and cell.timeout and min(deadlines, default=cell.timeout) < cell.timeout)
+
+
+def _is_never_given_up(cell: Cell) -> bool:
+    has_deadline = any(layer.deadline is not None for layer in cell.layers)
+    return bool(cell.queue and cell.cancel and cell.timeout is None and not has_deadline)
 
 
 HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "the fault begins after the last round": lambda cell: (
-        cell.fault_rounds > 0 and cell.fault_start >= cell.rounds
+        bool(cell.all_faults) and cell.window[0] >= cell.rounds
     ),
     "the fault lasts until the last round, so no recovery is seen": lambda cell: (
-        cell.fault_start < cell.rounds <= cell.fault_start + cell.fault_rounds
+        cell.window[0] < cell.rounds <= cell.window[1]
     ),
     "more requests arrive than the capacity serves, fault or not": lambda cell: (
         cell.mean_requests > cell.capacity * cell.rounds
@@ -51,6 +64,18 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "ends, neither successful nor dropped; raise rounds": _is_cut_off,
     "what the fault leaves behind cannot be served in the rest of the run: raise rounds": (
         lambda cell: _is_backlogged(cell) and not _is_cut_off(cell)
+    ),
+    "timeout and cancel are about calls that wait, and without a queue none does: set queue": (
+        lambda cell: cell.queue == 0 and (cell.timeout is not None or cell.cancel)
+    ),
+    "timeout is longer than a deadline, which always comes first: no call times out": (
+        _never_times_out
+    ),
+    "cancel changes nothing: without timeout and deadline no caller gives up a call that waits": (
+        _is_never_given_up
+    ),
+    "the queue has room for every call of the run, so none is ever refused": lambda cell: (
+        cell.queue > cell.rate_per_round * cell.rounds * cell.max_attempts > 0
     ),
 }
 """Sentences, and whether they are true of a cell."""
@@ -63,11 +88,12 @@ def share_saved(cell: Cell) -> float:
     in the calm. The longer that is, the more retries the fault may use.
     """
     shares = [_share_of_primary(layer.budget) for layer in cell.layers]
-    during = min(cell.fault_rounds, cell.rounds - cell.fault_start)
+    start, end = cell.window
+    during = min(end, cell.rounds) - start
     budget = max(shares, default=0.0)
     if budget == 0 or during <= 0 or cell.max_attempts == 1:
         return 0.0
-    before = cell.requests_in(0, cell.fault_start)
+    before = cell.requests_in(0, start)
     inside = cell.mean_window_requests
     saved = max(0.0, budget - cell.failure_rate) * before
     usable = min(saved + budget * inside, (cell.max_attempts - 1) * inside)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled
 from mc.kernel.chain import last_round
-from mc.kernel.layout import C_TIMEOUT, NEVER, CellTables
+from mc.kernel.layout import C_CANCEL, C_TIMEOUT, NEVER, WASTED, CellTables
 
 
 class Queue(NamedTuple):
@@ -37,15 +37,18 @@ class Queue(NamedTuple):
         Its neighbours in its list; those of the heads follow the N places.
     clock : ndarray of int32, shape (N + S, 2)
         Its neighbours among those that are given up in the same round, or itself.
-    n_waiting : ndarray of int64, shape (1,)
-        How many are in the queue.
+    n : ndarray of int64, shape (2,)
+        How many calls wait, and how many are still to be served in the round.
     """
 
     calls: NDArray[np.int64]
     line: NDArray[np.int32]
     clock: NDArray[np.int32]
-    n_waiting: NDArray[np.int64]
+    n: NDArray[np.int64]
 
+
+N_WAITING: Final = 0
+N_TO_SERVE: Final = 1
 
 WAITING: Final = 0
 FAILED_AT_ONCE: Final = 1
@@ -53,6 +56,12 @@ FREE: Final = 2
 
 NOBODY: Final = -1
 NO_PLACE: Final = -1
+
+NOTHING: Final = 0
+AT_ONCE: Final = 1
+SERVED: Final = 2
+TIME_OVER: Final = 3
+"""What there is to decide of a call: it was rejected or refused, served, or given up."""
 
 ENTRY: Final = 0
 GENERATION: Final = 1
@@ -75,7 +84,7 @@ def empty_queue(tables: CellTables, cells: NDArray[np.int64], n_places: int) -> 
         calls=np.empty((n_places, 3), np.int64),
         line=line,
         clock=_alone(n_places + n_slots),
-        n_waiting=np.zeros(1, np.int64),
+        n=np.zeros(2, np.int64),
     )
 
 
@@ -124,7 +133,7 @@ def add_call(queue, name, entry, generation, layer):
     queue.calls[place, ENTRY] = entry
     queue.calls[place, GENERATION] = generation
     queue.calls[place, LAYER] = layer
-    queue.n_waiting[0] += name == WAITING
+    queue.n[N_WAITING] += name == WAITING
     return place
 
 
@@ -133,7 +142,7 @@ def free_place(queue, place, name):
     """Let a call go from its list."""
     take_out(queue.line, place)
     append(queue.line, queue.calls.shape[0] + FREE, place)
-    queue.n_waiting[0] -= name == WAITING
+    queue.n[N_WAITING] -= name == WAITING
 
 
 @compiled()
@@ -154,19 +163,45 @@ def _slot(queue, t):
 
 
 @compiled()
-def stop_waiting(queue, place):
-    """Take a call's entry: from now on nobody waits for it."""
-    entry = queue.calls[place, ENTRY]
-    queue.calls[place, ENTRY] = NOBODY
+def next_decision(queue, tables, c, t, row):
+    """Take the call that is decided next in round t.
+
+    Calls that failed at once come first, then those that are served, in the order of the queue,
+    then those whose callers give up at the end of the round, the oldest first. Calls that are
+    served in vain are counted on the way.
+
+    Returns
+    -------
+    what, entry, generation, layer : int
+        NOTHING, AT_ONCE, SERVED or TIME_OVER; the call, and what was noted when it came.
+    """
+    n_places = queue.calls.shape[0]
+    place = first_of(queue, FAILED_AT_ONCE)
+    if place != NO_PLACE:
+        free_place(queue, place, FAILED_AT_ONCE)
+        return AT_ONCE, *_noted(queue, place)
+    while queue.n[N_TO_SERVE] > 0 and queue.n[N_WAITING] > 0:
+        queue.n[N_TO_SERVE] -= 1
+        place = first_of(queue, WAITING)
+        free_place(queue, place, WAITING)
+        if queue.calls[place, ENTRY] != NOBODY:
+            take_out(queue.clock, place)
+            return SERVED, *_noted(queue, place)
+        row[WASTED] += 1
+    place = np.int64(queue.clock[_slot(queue, t), _AFTER])
+    if place >= n_places:
+        return NOTHING, NOBODY, 0, 0
+    noted = _noted(queue, place)
     take_out(queue.clock, place)
-    return entry
+    queue.calls[place, ENTRY] = NOBODY
+    if tables.scalars[c, C_CANCEL] == 1:
+        free_place(queue, place, WAITING)
+    return TIME_OVER, *noted
 
 
 @compiled()
-def first_given_up(queue, t):
-    """The place of the oldest call that is given up at the end of round t, or NO_PLACE."""
-    place = np.int64(queue.clock[_slot(queue, t), _AFTER])
-    return place if place < queue.calls.shape[0] else NO_PLACE
+def _noted(queue, place):
+    return queue.calls[place, ENTRY], queue.calls[place, GENERATION], queue.calls[place, LAYER]
 
 
 @compiled()
@@ -175,6 +210,6 @@ def start_queue(queue):
     for name in (WAITING, FAILED_AT_ONCE):
         place = first_of(queue, name)
         while place != NO_PLACE:
-            stop_waiting(queue, place)
+            take_out(queue.clock, place)
             free_place(queue, place, name)
             place = first_of(queue, name)

@@ -26,7 +26,7 @@ from mc.kernel.budgets import (
     sees,
     start_budgets,
 )
-from mc.kernel.cache import compiled
+from mc.kernel.cache import compiled, inlined
 from mc.kernel.chain import digit_of, maker_of, out_of_time, retry_of, start_clocks
 from mc.kernel.generators import arrivals, fails, start_cell, start_replication, wait
 from mc.kernel.layout import (
@@ -34,7 +34,6 @@ from mc.kernel.layout import (
     B_K,
     C_BREAKER,
     C_BUDGETS,
-    C_CANCEL,
     C_DEADLINES,
     C_LAYERS,
     C_LIMIT_MASK,
@@ -83,26 +82,24 @@ from mc.kernel.layout import (
     UNDEFINED,
     WAIT_MAX,
     WAIT_TOTAL,
-    WASTED,
     WINDOW_CALLS,
     WINDOW_DROPPED,
     WINDOW_REQUESTS,
 )
 from mc.kernel.queues import (
-    ENTRY,
+    AT_ONCE,
     FAILED_AT_ONCE,
-    GENERATION,
-    LAYER,
+    N_TO_SERVE,
+    N_WAITING,
     NO_PLACE,
-    NOBODY,
+    NOTHING,
+    SERVED,
+    TIME_OVER,
     WAITING,
     add_call,
-    first_given_up,
-    first_of,
-    free_place,
+    next_decision,
     start_queue,
     start_waiting,
-    stop_waiting,
 )
 from mc.kernel.recovery import start_seconds, watch, write_recovery
 
@@ -238,15 +235,14 @@ def called(wheel, slot, n_due, t, first, i):
     return (t << ROUND_SHIFT) | ((first + i - n_due) << REQUEST_SHIFT)
 
 
-@compiled()
+@inlined
 def serve_from_queue(
     draws, waits, deadlines, budgets, breakers, clients, queue, tables, c, wheel, t, slot, n_due,
     n_new, first, row,
 ):  # fmt: skip
     """Play the calls of a round where they may wait: first all come, then everything is decided.
 
-    Decided are calls that failed at once, then those that are served, in the order of the queue,
-    then those whose callers give up, the oldest first.
+    Inlined, because to pass hundreds of words takes longer than what a quiet round does.
 
     Returns
     -------
@@ -267,7 +263,7 @@ def serve_from_queue(
         if layer == PASSED:
             row[RETRIES if i < n_due else PRIMARY] += 1
             n_calls += 1
-            if queue.n_waiting[0] < tables.scalars[c, C_QUEUE] + capacity:
+            if queue.n[N_WAITING] < tables.scalars[c, C_QUEUE] + capacity:
                 name = WAITING
                 pending += i < n_due
             else:
@@ -277,66 +273,32 @@ def serve_from_queue(
             return PLACES, 0, 0, 0
         if name == WAITING:
             start_waiting(queue, deadlines, tables, c, t, place)
-    row[QUEUE_PEAK] = max(row[QUEUE_PEAK], queue.n_waiting[0])
+    row[QUEUE_PEAK] = max(row[QUEUE_PEAK], queue.n[N_WAITING])
 
-    place = first_of(queue, FAILED_AT_ONCE)
-    while place != NO_PLACE:
-        entry, layer = queue.calls[place, ENTRY], queue.calls[place, LAYER]
+    queue.n[N_TO_SERVE] = capacity
+    while True:
+        what, entry, generation, layer = next_decision(queue, tables, c, t, row)
+        if what == NOTHING:
+            return DONE, n_calls, n_failed, pending
         client = client_of(clients, tables, c, entry)
-        if layer == PASSED:  # and was refused
-            generation = queue.calls[place, GENERATION]
-            records(breakers, tables, c, client, t, True, generation)
+        if what != AT_ONCE:
+            pending -= entry & ATTEMPT_MASK > 0
+        if layer == PASSED:
+            is_failure = what != SERVED or fails(draws, tables, p, t, entry)
+            records(breakers, tables, c, client, t, is_failure, generation)
+            if not is_failure:
+                succeeded(budgets, tables, c, client, t, entry, row)
+                continue
             n_failed += 1
             layer = innermost
-        retries = failed(
+            if what == TIME_OVER:
+                layer = give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row)
+        more = failed(
             draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
         )
-        if retries == NO_ROOM:
+        if more == NO_ROOM:
             return GROW, 0, 0, 0
-        pending += retries
-        free_place(queue, place, FAILED_AT_ONCE)
-        place = first_of(queue, FAILED_AT_ONCE)
-
-    for _ in range(min(capacity, queue.n_waiting[0])):
-        place = first_of(queue, WAITING)
-        entry, generation = stop_waiting(queue, place), queue.calls[place, GENERATION]
-        free_place(queue, place, WAITING)
-        if entry == NOBODY:
-            row[WASTED] += 1
-            continue
-        pending -= entry & ATTEMPT_MASK > 0
-        client = client_of(clients, tables, c, entry)
-        is_failure = fails(draws, tables, p, t, entry)
-        records(breakers, tables, c, client, t, is_failure, generation)
-        if not is_failure:
-            succeeded(budgets, tables, c, client, t, entry, row)
-            continue
-        n_failed += 1
-        retries = failed(
-            draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, innermost, row
-        )
-        if retries == NO_ROOM:
-            return GROW, 0, 0, 0
-        pending += retries
-
-    place = first_given_up(queue, t)
-    while place != NO_PLACE:
-        entry, generation = stop_waiting(queue, place), queue.calls[place, GENERATION]
-        if tables.scalars[c, C_CANCEL] == 1:
-            free_place(queue, place, WAITING)
-        pending -= entry & ATTEMPT_MASK > 0
-        n_failed += 1
-        client = client_of(clients, tables, c, entry)
-        records(breakers, tables, c, client, t, True, generation)
-        layer = give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row)
-        retries = failed(
-            draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
-        )
-        if retries == NO_ROOM:
-            return GROW, 0, 0, 0
-        pending += retries
-        place = first_given_up(queue, t)
-    return DONE, n_calls, n_failed, pending
+        pending += more
 
 
 @compiled()
@@ -452,7 +414,7 @@ def replicate(
             record[ROUND_SUCCESSFUL, t] = row[SUCCESSFUL] - successful
             record[ROUND_WAITING, t] = 0
             if queue is not None:
-                record[ROUND_WAITING, t] = queue.n_waiting[0]
+                record[ROUND_WAITING, t] = queue.n[N_WAITING]
 
     row[CALLS] = row[PRIMARY] + row[RETRIES]
     row[IN_FLIGHT] = row[REQUEST_COUNT] - row[SUCCESSFUL] - row[DROPPED]

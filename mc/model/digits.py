@@ -153,9 +153,18 @@ def share_text(share: float) -> str:
 
 
 def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
-    """Half the length of the interval `name` in a line of a table; None where it has none."""
+    """Half the length of the interval `name` in a line of a table; None where it has none.
+
+    Of a metric that is 0 or 1 it is lopsided, and the longer side counts: where all recovered,
+    the bound that so many replications allow.
+    """
     low, high = line[f"{name}_low"], line[f"{name}_high"]
-    return None if low is None or high is None else float(high - low) / 2
+    if low is None or high is None:
+        return None
+    metric = METRICS.get(line.get("metric", ""))
+    if name == "ci" and metric is not None and metric.is_indicator and "mean" in line:
+        return float(max(line["mean"] - low, high - line["mean"]))
+    return float(high - low) / 2
 
 
 def placed(percentile: float) -> str:

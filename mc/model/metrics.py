@@ -249,7 +249,8 @@ _COUNTERS: Final = (  # in the kernel's order
     Metric(
         "drain",
         "rounds",
-        "from the end of the fault window until no retry was pending; NULL if not within the run",
+        "from the end of the fault window until no retry was pending; without a queue nothing else "
+        "could keep the storm alive; NULL if not within the run",
         nullable=True,
         censored_in="cells with a window",
         without_retries=0,
@@ -325,8 +326,8 @@ _COUNTERS: Final = (  # in the kernel's order
         "recovery",
         "rounds",
         "from the end of the fault to the end of the last second in which less than 90 % as many "
-        "requests succeeded as arrived; NULL if one of the last five seconds is such, and without "
-        "a queue",
+        "requests succeeded as arrived; NULL if one of the last five of the run is such, or there "
+        "is no queue",
         nullable=True,
         censored_in="cells that may recover",
         most="rounds",
@@ -335,8 +336,8 @@ _COUNTERS: Final = (  # in the kernel's order
     Metric(
         "recovered",
         "share",
-        "1 if none of the last five seconds of the run is such a second, else 0; NULL without a "
-        "queue",
+        "1 if the run came back: in each of its last five seconds 90 % as many requests succeeded "
+        "as arrived, or more; else 0; NULL without a queue and a fault",
         nullable=True,
         most="one",
         worst="low",
@@ -448,6 +449,12 @@ HEADLINE: Final = (
     *("window_rate", "times_usual"),
 )
 """Columns of the first table that a run prints, and of the page, in the lesson's order."""
+
+OF_QUEUE: Final = ("refused", "timed_out", "wasted", "queue_peak", "recovered", "recovery")
+"""Columns of the third table: what waits, and whether and when the run comes back."""
+
+NO_STORM_STAYS: Final = "retries were gone; the model has no queue that could keep the storm alive"
+"""What is said of `drain` where calls cannot wait."""
 
 RECOVERY: Final = ("failed_share", "wait_mean", "wait_max", "late", "second_peak", "drain")
 """Columns of the second table: how many callers fail, how long the others wait, and what follows

@@ -226,10 +226,12 @@ def text_of(dimension: Dimension | None, value: object, per_second: float, unit:
     -------
     str
     """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or value == ():
+        return "none"
     if isinstance(value, list | tuple):
         return f"[{', '.join(text_of(dimension, entry, per_second, unit) for entry in value)}]"
-    if value is None:
-        return "none"
     if isinstance(value, str):
         return value
     if isinstance(value, Readable):

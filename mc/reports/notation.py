@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mc.experiment import CELL_COLUMNS
-from mc.model import HEADLINE, METRICS, RECOVERY
+from mc.model import HEADLINE, METRICS, OF_QUEUE, RECOVERY
 from mc.model.digits import MIN_REPLICATIONS, number_text
 from mc.statistics import format_estimate
 
 NAMES: Final = {name: metric.label for name, metric in METRICS.items()}
 """What the report calls the metrics."""
 
-TABLED: Final = tuple(dict.fromkeys((*HEADLINE, *RECOVERY)))
+TABLED: Final = tuple(dict.fromkeys((*HEADLINE, *RECOVERY, *OF_QUEUE)))
 """Metrics of the tables."""
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import jinja2
 from markupsafe import Markup
 
-from mc.model import digits
+from mc.model import NO_STORM_STAYS, OF_QUEUE, digits
 from mc.reports import answer, notation, page_tables
 from mc.reports.distributions import SHOWN
 from mc.reports.pictures import Picture
@@ -57,6 +57,8 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "MOST_POLICIES": MOST_POLICIES,
         "NAMES": notation.NAMES,
+        "NO_STORM_STAYS": NO_STORM_STAYS,
+        "OF_QUEUE": OF_QUEUE,
         "ROUGH": digits.MIN_REPLICATIONS,
         "has_published": _has_published,
         "numeric": _numeric,

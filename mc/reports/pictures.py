@@ -136,7 +136,8 @@ def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:
 
 def _sweep(scenario: Scenario) -> Iterator[Picture]:
     view, data, number = scenario.view, "summary.parquet", scenario.number
-    for metric in filter(scenario.known, scenario.metrics) if view.axes else ():
+    metrics = filter(scenario.known, (*scenario.metrics, "recovered"))
+    for metric in metrics if view.axes else ():
         maps = plan_maps(scenario, metric)
         name = f"sweep-{number}-{metric.replace('_', '-')}"
         facts = {"metric": metric, "maps": maps}

@@ -244,7 +244,9 @@ class Results:
     @cached_property
     def cells(self) -> pl.DataFrame:
         """One row for each cell: names, parameters, bounds."""
-        return self._table("cells")
+        from mc.experiment import completed
+
+        return completed(self._table("cells"))
 
     @cached_property
     def summary(self) -> pl.DataFrame:

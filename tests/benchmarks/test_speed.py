@@ -171,6 +171,28 @@ def test_growth(benchmark: Any, what: str, factor: int) -> None:
     table.append((f"growth, {factor} x {what}", us * n / 1e6, "s"))
 
 
+QUEUES: dict[str, Any] = {
+    "2.4 a round, 1 try": {"arrivals_per_second": 240},
+    "1.6 a round, 2 tries": {"arrivals_per_second": 160, "tries": (2,)},
+    "2.8 a round, 2 tries, cancelled": {
+        "arrivals_per_second": 280, "tries": (2,), "cancel": True,
+    },
+    "2.8 a round, 2 tries, deadline": {"arrivals_per_second": 280, "tries": (2,), "deadline": 150},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_a_call_with_a_queue(benchmark: Any, name: str) -> None:
+    """At most 80 ns a call in one thread, with what its rounds take."""
+    cell = Cell(
+        rounds=12_000, capacity=3, fault_start=1000, fault_rounds=1000, queue=100_000, timeout=100,
+        backoff_base=10, backoff_factor=1, backoff_cap=10, **QUEUES[name],
+    )  # fmt: skip
+    us = fastest_us(benchmark, [cell], 50)
+    n_calls = int(mc.simulate([cell], replications=range(1, 51), seed=1, jobs=1)["calls"].sum())
+    table.append((f"queue, {name}", us * 50 / n_calls * 1000, "ns/call"))
+
+
 BUDGETS: dict[str, Any] = {
     "ratio since the start, by a table": 0.3,
     "ratio, window": {"kind": "ratio", "ratio": 0.3, "window": "10 s"},
