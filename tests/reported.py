@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 SMALL: Final = """
 title = "Small & <safe>"
@@ -138,11 +139,42 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+def linear(color: str) -> NDArray[np.float64]:
+    """The light of a colour, red, green and blue; sRGB."""
+    channels = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
 def luminance(color: str) -> float:
     """WCAG 2.2, relative luminance."""
-    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear(color)))
+
+
+DEUTERANOPIA: Final = np.array(
+    [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+)
+"""How light is seen without the pigment for green: Machado, Oliveira and Fernandes 2009."""
+
+
+def lab_with_deuteranopia(color: str) -> NDArray[np.float64]:
+    """CIE 1976 of what is seen with it."""
+    return _lab(np.clip(DEUTERANOPIA @ linear(color), 0, 1))
+
+
+def lab(color: str) -> NDArray[np.float64]:
+    """CIE 1976, L*, a* and b*."""
+    return _lab(linear(color))
+
+
+def _lab(light: NDArray[np.float64]) -> NDArray[np.float64]:
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = to_xyz @ light / np.array([0.95047, 1, 1.08883])
+    x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def contrast(one: str, other: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -17,12 +18,12 @@ from folders import run
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from polars.testing import assert_frame_equal
-from reported import OUTAGE, VARIANTS, Page, contrast
+from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopia
 
 import mc
 from mc.decisions.scorecard import scorecards
 from mc.model import METRICS, PARAMETERS
-from mc.reports import is_current
+from mc.reports import is_current, pictures
 from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
 from mc.reports.replication import draw_replication
@@ -45,6 +46,29 @@ def test_the_same_results_give_the_same_bytes_in_another_process(small: Path) ->
     subprocess.run([sys.executable, "-c", code], check=True)
     got = files(small)
     assert got == expected
+
+
+def test_what_was_simulated_is_not_simulated_again_unless_it_is_of_other_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "results"
+    run(VARIANTS["one axis"], folder)
+    mc.report(folder)
+    expected = files(folder)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("simulated again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pictures, "curves", refuse)
+        patched.setattr(pictures, "one_run", refuse)
+        mc.report(folder)
+        assert files(folder) == expected
+        (folder / "report.html").unlink()  # which vouches for the tables
+        with pytest.raises(AssertionError, match="simulated again"):
+            mc.report(folder)
+    mc.report(folder)
+    assert files(folder) == expected
 
 
 FIGURES: Final = {
@@ -129,10 +153,20 @@ def test_text_and_lines_stand_out_in_light_and_dark_mode(page: Page) -> None:
     assert len(modes) == 2
     for mode in modes:
         colors = dict(re.findall(r"--([\w-]+): (#\w{6})", mode))
-        for name in ("ink", "muted", "link"):  # WCAG 2.2: 4.5 for text, 3 for what is drawn
+        for name in ("ink", "muted", "link", "best"):  # WCAG 2.2: 4.5 for text, 3 for what is drawn
             assert contrast(colors[name], colors["paper"]) >= 4.5, name
         for i in range(len(SERIES)):
             assert contrast(colors[f"series-{i}"], colors["paper"]) >= 3, i
+
+
+def test_any_two_colours_are_told_apart_with_deuteranopia_too(page: Page) -> None:
+    for mode in re.findall(r":root \{(.*?)\}", page.text, re.DOTALL):
+        colors = [color for _, color in re.findall(r"--(series-\d): (#\w{6})", mode)]
+        assert len(colors) == len(SERIES)
+        for one, other in itertools.combinations(colors, 2):
+            for seen in (lab, lab_with_deuteranopia):
+                # 2.3 is just noticeable; ten times that in marks of a few pixels
+                assert np.linalg.norm(seen(one) - seen(other)) >= 20, (one, other)
 
 
 def test_the_answer_is_made_from_the_numbers(small: Path, page: Page) -> None:

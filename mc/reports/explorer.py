@@ -101,7 +101,9 @@ def _storms(view: View, storms: pl.DataFrame) -> dict[int, dict[str, Any]]:
         lines = view.results.cells.filter(pl.col("cell").is_in(scenario.cells))
         cells = cells_of(lines)
         alike = dict(zip(cells, equally_long(cells.values()), strict=True))
-        for (number,), line in storms.filter(pl.col("cell").is_in(scenario.cells)).group_by("cell"):
+        for (number,), line in storms.filter(pl.col("cell").is_in(scenario.cells)).group_by(
+            "cell", maintain_order=True
+        ):
             cell = alike[int(str(number))]
             edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
             per_second = cell.rounds_per_second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -28,6 +28,9 @@ RUN_DATA: Final = "figures/replication.parquet"
 
 SIMULATED: Final = (STORM_DATA, RUN_DATA)
 """Tables that are simulated for the figures alone."""
+
+_MOST_SPREADS: Final = 2
+"""Scenarios of which single runs are drawn."""
 
 FILE_NAME: Final = re.compile(
     r"(storm|sweep|design|frontier|claims|distribution|replication)(-\d+(-[a-z-]+)?)?"
@@ -98,12 +101,15 @@ def pictures(
         By the name of the file, relative to the results folder.
     """
     scenarios = view.drawn
-    tables = {name: kept[name] if name in kept else _simulated(view, name) for name in SIMULATED}
+    tables = {}
+    for name, wanted in _wanted(scenarios).items():
+        is_kept = name in kept and set(kept[name]["cell"]) == set(wanted)
+        tables[name] = kept[name] if is_kept else _simulated(scenarios, name, wanted)
     spreads = []
     if view.results.cells["replications"].max() != 1:
-        drawn = [cell for scenario in scenarios for cell in scenario.chosen]
-        counts = count_values(view.results, drawn)
-        spreads = [histograms(scenario, counts) for scenario in scenarios]
+        some = scenarios[:_MOST_SPREADS]
+        counts = count_values(view.results, [cell for s in some for cell in s.chosen])
+        spreads = [histograms(scenario, counts) for scenario in some]
         tables[SPREAD_DATA] = pl.concat(spreads)
     with style():
         made = [_storm(scenario, tables[STORM_DATA]) for scenario in scenarios]
@@ -114,12 +120,20 @@ def pictures(
     return made, tables
 
 
-def _simulated(view: View, name: str) -> pl.DataFrame:
-    scenarios = view.drawn
+def _wanted(scenarios: Sequence[Scenario]) -> dict[str, list[int]]:
+    """Which cells are simulated for the figures."""
+    every = [cell for scenario in scenarios for cell in scenario.cells]
+    chosen = [cell for scenario in scenarios for cell in scenario.chosen]
+    return {
+        STORM_DATA: every if len(every) <= MOST_CURVES else chosen,
+        RUN_DATA: [max(scenarios[0].cells, key=lambda cell: scenarios[0].point(cell)[0])],
+    }
+
+
+def _simulated(scenarios: Sequence[Scenario], name: str, cells: Sequence[int]) -> pl.DataFrame:
     if name == RUN_DATA:
-        return one_run(scenarios[0])
-    with_all = sum(len(scenario.cells) for scenario in scenarios) <= MOST_CURVES
-    return pl.concat([curves(s, s.cells if with_all else s.chosen) for s in scenarios])
+        return one_run(scenarios[0], *cells)
+    return pl.concat([curves(s, [c for c in s.cells if c in cells]) for s in scenarios])
 
 
 def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:

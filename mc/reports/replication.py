@@ -36,17 +36,17 @@ _WIDTH: Final = 3.3
 """Inches of a panel on the page."""
 
 
-def one_run(scenario: Scenario) -> pl.DataFrame:
-    """Record the first replication of the cell with the highest strain, for `draw_run`.
+def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
+    """Record the first replication of a cell, for `draw_run`.
 
     Returns
     -------
     polars.DataFrame
-        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, see `mc.trace`.
+        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, `capacity`, see
+        `mc.trace`.
     """
     from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
 
-    number = max(scenario.cells, key=lambda cell: (scenario.point(cell)[0], -cell))
     (cell,) = _cells(scenario, number).values()
     draws = Draws.of(scenario.view.source)
     rounds = rounds_of(cell, draws.indices(0, 1), draws.seed, draws.generator)
@@ -57,6 +57,7 @@ def one_run(scenario: Scenario) -> pl.DataFrame:
             "calls": rounds.calls[0],
             "successful": rounds.successful[0],
             "waiting": rounds.waiting[0],
+            "capacity": rounds.capacity,
         }
     )
 
@@ -100,10 +101,11 @@ def draw_replication(
             for name in ("successful", "calls", "waiting")
             for steps in [shown.mean(lines[number][name].to_numpy())]
         )
+        served = factor * shown.mean(lines[number]["capacity"].to_numpy())
         (upper,) = new_panels([wrapped(labels[number], int(14 * width))], width, 1.5, y_label=per)
-        upper.set_ylim(0, top_of_axis(cell, factor * highest, factor))
+        upper.set_ylim(0, top_of_axis(factor * highest, served, factor))
         _draw_calls(upper, edges, factor * good, factor * calls)
-        draw_capacity(upper, edges, cell, factor, "/s" if per_second else "")
+        draw_capacity(upper, edges, served, "/s" if per_second else "")
         label = time_label(cell)
         (lower,) = new_panels([""], width, 0.65, x_label=label, y_label="requests\nwaiting")
         lower.set_ylim(0, 1.08 * max(1.0, waiting.max()))

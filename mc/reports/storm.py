@@ -184,10 +184,6 @@ def _drain(scenario: Scenario, chosen: Sequence[int]) -> float:
 def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
     """Draw a panel for each cell, all with the same axes and colour, from what `curves` gave."""
     cells = equally_long(_cells(scenario, scenario.chosen).values())
-    highest = max(
-        line["high_95"] * cells[scenario.chosen.index(line["cell"])].rounds_per_second
-        for line in table.group_by("cell").agg(pl.col("high_95").max()).iter_rows(named=True)
-    )
     panels = new_panels(
         [wrapped(scenario.marked(number), 28) for number in scenario.chosen],
         width=2.1,
@@ -195,44 +191,42 @@ def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         x_label=time_label(cells[0]),
         y_label="calls/s",
     )
-    top = 1.1 * max(top_of_axis(cell, highest, cell.rounds_per_second) for cell in cells)
+    tops, drawn = [], []
     for panel, cell, number in zip(panels, cells, scenario.chosen, strict=True):
-        line = table.filter(pl.col("cell") == number)
+        per_second = cell.rounds_per_second
+        line = table.filter(pl.col("cell") == number).with_columns(
+            pl.col(*_SHARES, "capacity") * per_second
+        )
         edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
+        highest, served = line["high_95"].to_numpy().max(), line["capacity"].to_numpy()
+        tops.append(top_of_axis(highest, served, per_second))
         panel.set_xlim(edges[0], edges[-1])
-        panel.set_ylim(0, top)
         shade_fault(panel, cell)
-        _draw_curve(panel, edges, line, cell.rounds_per_second)
-        unit = "/s" if panel is panels[0] else None
-        draw_capacity(panel, edges, cell, cell.rounds_per_second, unit)
+        _draw_curve(panel, edges, line)
+        drawn.append((edges, served))
+    for panel, (edges, served) in zip(panels, drawn, strict=True):
+        panel.set_ylim(0, 1.1 * max(tops))
+        draw_capacity(panel, edges, served, "/s" if panel is panels[0] else None)
         plain_numbers(panel.yaxis)
     return arrange(panels, min(3, len(panels)))
 
 
-def _draw_curve(
-    panel: Axes, edges: NDArray[np.float64], line: pl.DataFrame, per_second: float
-) -> None:
+def _draw_curve(panel: Axes, edges: NDArray[np.float64], line: pl.DataFrame) -> None:
     """Median and band of one cell, and how high the median rises."""
     if line["replications"][0] > 1:
-        x, low, high = _changes(edges, line["low_95"] * per_second, line["high_95"] * per_second)
+        x, low, high = _changes(edges, line["low_95"], line["high_95"])
         look: Any = {"color": SERIES[0], "alpha": 0.25, "linewidth": 0}
         panel.fill_between(x, low, high, step="post", **look)
-    median = line["median"] * per_second
+    median = line["median"].to_numpy()
     panel.step(*_changes(edges, median), where="post", color=SERIES[0], linewidth=1.6)
-    peak = int(median.to_numpy().argmax())
-    right = panel.get_xlim()[1]
-    is_right = edges[peak] > (panel.get_xlim()[0] + right) / 2
+    peak = int(median.argmax())
+    is_right = edges[peak] > (edges[0] + edges[-1]) / 2
     look = {"va": "bottom", "fontsize": 8, "fontweight": "bold", "color": SERIES[0]}
-    panel.text(
-        edges[peak],
-        line["high_95"][peak] * per_second,
-        f"{short(median[peak])}/s",
-        ha="right" if is_right else "left",
-        **look,
-    )
+    look |= {"ha": "right" if is_right else "left"}
+    panel.text(edges[peak], line["high_95"][peak], f"{short(median[peak])}/s", **look)
 
 
-def _changes(edges: NDArray[np.float64], *columns: pl.Series) -> list[NDArray[np.float64]]:
+def _changes(edges: NDArray[np.float64], *columns: Any) -> list[NDArray[np.float64]]:
     """Where a step differs from the one before it, and the end of the last; x, then the values."""
     values = np.array(columns, np.float64)
     starts = np.flatnonzero((values[:, 1:] != values[:, :-1]).any(axis=0)) + 1
@@ -247,58 +241,34 @@ def shade_fault(panel: Axes, cell: Cell) -> None:
         panel.axvspan(start, stop, color=SHADE, zorder=0, linewidth=0, label="fault")
 
 
-def _capacities(cell: Cell) -> list[tuple[int, float]]:
-    """The corners of the line of capacity: round, and calls served in one."""
-    corners: list[tuple[int, float]] = [(0, cell.capacity)]
-    for one in cell.all_faults:
-        last = one.capacity if one.capacity_end is None else one.capacity_end
-        inside = [(one.start, one.capacity), (one.end, last)]
-        corners += [(one.start, cell.capacity), *inside, (one.end, cell.capacity)]
-    return [
-        *(corner for corner in corners if corner[0] < cell.rounds),
-        (cell.rounds, corners[-1][1]),
-    ]
-
-
-def top_of_axis(cell: Cell, highest: float, factor: float) -> float:
+def top_of_axis(highest: float, served: NDArray[np.float64], one: float) -> float:
     """Where the axis of calls ends: above the calls, and the capacity unless that is far above.
 
-    The axis has calls per round, times `factor`; so has `highest`.
+    `served` is the capacity of each step, `one` a single call in a round.
     """
-    served = [factor * capacity for _, capacity in _capacities(cell)]
-    return 1.08 * max([highest, factor, *(c for c in served if c <= 3 * highest)])
+    return 1.08 * float(max([highest, one, *served[served <= 3 * highest]]))
 
 
 def draw_capacity(
-    panel: Axes, edges: NDArray[np.float64], cell: Cell, factor: float, unit: str | None
+    panel: Axes, edges: NDArray[np.float64], served: NDArray[np.float64], unit: str | None
 ) -> None:
-    """Draw how many calls are served, and write it; a capacity above the axis is only written.
+    """Draw how many calls are served in each step, and write how many in the last of them.
 
-    The axis has calls per round, times `factor`; without a unit nothing is written.
+    A capacity above the axis is only written. Without a unit nothing is written.
     """
     top = panel.get_ylim()[1]
-    rounds, per_round = np.array(_capacities(cell), np.float64).T
-    served = factor * per_round
-    window = fault(cell)
-    times = (rounds - (window[0] if window else 0)) / cell.rounds_per_second
     if served.min() <= top:
-        panel.plot(
-            times.clip(edges[0], edges[-1]),
-            served,
-            color=INK,
-            linewidth=1.0,
-            linestyle=DASHES[1],
-        )
+        look: Any = {"color": INK, "linewidth": 1.0, "linestyle": DASHES[1]}
+        panel.step(*_changes(edges, served), where="post", **look)
     if unit is None:
         return
-    look: Any = {"ha": "right", "fontsize": 7.5, "color": MUTED}
+    look = {"ha": "right", "fontsize": 7.5, "color": MUTED}
     if served.max() > top:
         text = f"capacity {short(served.max())}{unit}, above the panel"
         panel.text(0.99, 0.97, text, transform=panel.transAxes, va="top", **look)
     else:
-        panel.text(
-            edges[-1], served[-1], f"capacity {short(served[-1])}{unit}", va="bottom", **look
-        )
+        text = f"capacity {short(served[-1])}{unit}"
+        panel.text(edges[-1], served[-1], text, va="bottom", **look)
 
 
 def length_text(n_rounds: int, per_second: float | None) -> str:

@@ -19,9 +19,10 @@ ON_LIGHT: Final = "#020202"
 """Text on a coloured ground, the same in light and dark mode: on any colour one of the two has a
 contrast of at least 4.5."""
 
-SERIES: Final = ("#0072b2", "#c4500a", "#00795a", "#a8477f", "#7d6200", "#4b4f9e", "#404040")
-"""After Okabe and Ito (2008), darkened to be seen on white. They can be told apart with all common
-kinds of colour vision, and colour never stands alone: each comes with a marker and a dash."""
+SERIES: Final = ("#0072b2", "#c4500a", "#3c9868", "#9f8ba3", "#68130c", "#5013a4", "#28234a")
+"""The first two after Okabe and Ito (2008), darkened to be seen on white. Any two are at least 20
+apart in CIE Lab, with deuteranopia, too (a test computes it), and colour never stands alone: each
+comes with a marker and a dash."""
 
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final[tuple[Any, ...]] = (
