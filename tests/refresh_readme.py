@@ -2,8 +2,8 @@
 
     python tests/refresh_readme.py
 
-Run it where what is printed has changed on purpose, and look at the difference. It also makes
-results/lesson anew. Of an output that is shown in parts, a part is found again by its first and
+Run it where what is printed has changed on purpose, and look at the difference. It also draws
+results/storm.svg anew. Of an output that is shown in parts, a part is found again by its first and
 its last line, whatever the numbers in them; one that cannot be found is named, and to be mended
 by hand.
 """
@@ -32,7 +32,8 @@ from shown import (
     walk_through,
 )
 
-LESSON: Final = ROOT / "results" / "lesson"
+PICTURE: Final = ROOT / "results" / "storm.svg"
+"""The storm of the lesson's outage."""
 
 
 class NotFoundError(Exception):
@@ -80,18 +81,15 @@ def replace_blocks(path: Path, outputs: list[str]) -> None:
 
 
 def refresh_readme(folder: Path) -> None:
-    """Renew README.md, and the results that it shows."""
+    """Renew README.md and its picture."""
     home = make_home(folder)
     outputs: dict[str, str] = {}
     for command, _ in shown_runs():
         if command not in outputs:
-            code = 2 if "mistakes" in command else 0
-            outputs[command] = output_of(["-m", "mc", *shlex.split(command)], home, code)
+            outputs[command] = output_of(["-m", "mc", *shlex.split(command)], home)
     replace_blocks(README, [outputs[command] for command, _ in shown_runs()])
     output_of(["-m", "mc", "report", "results/lesson"], home)
-    shutil.rmtree(LESSON)
-    ignored = shutil.ignore_patterns("replications", ".lock")
-    shutil.copytree(home / "results" / "lesson", LESSON, ignore=ignored)
+    shutil.copy(home / "results" / "lesson" / "figures" / "storm-2.svg", PICTURE)
 
 
 def refresh_walkthrough(folder: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
 WALKTHROUGH: Final = ROOT / "experiments" / "README.md"
+RESULTS: Final = ROOT / "results" / "README.md"
 
 LEFT_OUT: Final = "...\n"
 """Stands between the parts of an output of which not all is shown."""
@@ -32,7 +33,7 @@ def shown_runs() -> list[tuple[str, str]]:
     runs, command = [], ""
     for language, text in fences(README):
         if language == "sh":
-            found = re.search(r"retrystorm ((?:run|best) .+)\n", text)
+            found = re.search(r"retrystorm ((?:run|best|ask) .+)\n", text)
             command = found.group(1) if found else ""
         elif language == "text" and command:
             runs.append((command, text))
@@ -40,20 +41,20 @@ def shown_runs() -> list[tuple[str, str]]:
 
 
 def make_home(folder: Path) -> Path:
-    """Fill a folder with the experiments, and those that the README shows, named in a comment."""
+    """Fill a folder with the experiments, and those that READMEs show, named in a comment."""
     shutil.copytree(ROOT / "experiments", folder / "experiments")
-    for language, text in fences(README):
+    for language, text in (*fences(README), *fences(WALKTHROUGH)):
         if language == "toml":
             (folder / text.split()[1]).write_text(text, "utf-8")
     return folder
 
 
 def output_of(arguments: list[str], cwd: Path, code: int = 0) -> str:
-    """Run Python at a terminal of usual width; stdout, then stderr."""
+    """Run Python where a line has 100 characters; stdout, then stderr."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env=os.environ | {"COLUMNS": "80"},
+        env=os.environ | {"COLUMNS": "100"},
         capture_output=True,
         text=True,
         check=False,
@@ -76,8 +77,8 @@ def walk_through() -> Iterator[str]:
             for command in text.splitlines():
                 arguments = command.removeprefix("retrystorm ").split()
                 result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-                assert result.exit_code == 0, result.stderr
-                printed[arguments[0]] = result.stdout
+                assert result.exit_code == (2 if "mistakes" in command else 0), result.stderr
+                printed[arguments[0]] = result.stdout or result.stderr
         elif language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(text, namespace)  # as someone would who goes through it

@@ -355,7 +355,9 @@ def test_a_shipped_experiment_is_valid(path: Path) -> None:
 def test_what_other_files_show_is_valid() -> None:
     assert is_valid(template("my.toml"))
     assert is_valid(GRID)
-    readme = (ROOT / "README.md").read_text("utf-8")
+    readme = "".join(
+        (ROOT / name).read_text("utf-8") for name in ("README.md", "experiments/README.md")
+    )
     shown = re.findall(r"^```toml\n(# (\S+)\n.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     got = {name: is_valid(text) for text, name in shown}
     expected = {name: name != "mistakes.toml" for _, name in shown}

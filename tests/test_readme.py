@@ -11,11 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 from refresh_readme import NotFoundError, renewed
-from shown import README, ROOT, fences, make_home, missing, output_of, shown_runs
+from shown import (
+    README,
+    RESULTS,
+    ROOT,
+    WALKTHROUGH,
+    fences,
+    make_home,
+    missing,
+    output_of,
+    shown_runs,
+)
 from typer.testing import CliRunner
 
 from mc.cli import app
@@ -36,8 +44,7 @@ def printed(home: Path) -> Callable[[str], str]:
 
     @cache
     def run(command: str) -> str:
-        code = 2 if "mistakes" in command else 0
-        return output_of(["-m", "mc", *shlex.split(command)], home, code)
+        return output_of(["-m", "mc", *shlex.split(command)], home)
 
     return run
 
@@ -58,11 +65,27 @@ def test_a_command_prints_what_the_readme_shows(
     assert missing(shown, printed(command)) is None
 
 
-def test_the_readme_shows_all_that_is_tested_here() -> None:
-    got = {language: sum(name == language for name, _ in FENCES) for language, _ in FENCES}
-    expected = {"sh": 7, "text": 8, "toml": 4, "python": 2, "sql": 1, "r": 1}
+def test_the_readmes_show_all_that_is_tested_here() -> None:
+    languages = [name for path in (README, RESULTS) for name, _ in fences(path)]
+    got = {language: languages.count(language) for language in languages}
+    expected = {"sh": 7, "text": 4, "toml": 1, "python": 2, "sql": 1, "r": 1}
     assert got == expected
-    assert len(shown_runs()) == 8
+    assert len(shown_runs()) == 4
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 200
+
+
+def test_links_between_readmes_lead_somewhere() -> None:
+    for path in (README, WALKTHROUGH, RESULTS, ROOT / "mc" / "README.md"):
+        for target, _, anchor in re.findall(r"\]\((?!http)([^)#]+)(#([^)]+))?\)", path.read_text()):
+            found = path.parent / target
+            assert found.exists(), f"{path}: {target}"
+            if anchor:
+                heads = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.MULTILINE)
+                slugs = [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads]
+                assert anchor in slugs, f"{path}: #{anchor}"
 
 
 @pytest.mark.parametrize("name", ["precise.toml", "claims.toml"])
@@ -73,7 +96,7 @@ def test_an_experiment_of_the_readme_can_be_planned(name: str, home: Path) -> No
 
 @pytest.mark.usefixtures("results")
 def test_the_python_of_the_readme_runs(home: Path) -> None:
-    for language, text in FENCES:
+    for language, text in (*FENCES, *fences(RESULTS)):
         if language == "python":
             done = subprocess.run(
                 [sys.executable, "-c", text], cwd=home, capture_output=True, text=True, check=False
@@ -86,7 +109,7 @@ def test_the_python_of_the_readme_runs(home: Path) -> None:
 def test_the_sql_of_the_readme_runs(home: Path) -> None:
     import duckdb
 
-    (sql,) = (text for language, text in FENCES if language == "sql")
+    (sql,) = (text for language, text in fences(RESULTS) if language == "sql")
     with duckdb.connect() as connection:
         got = connection.execute(sql.replace("results/", f"{home}/results/")).fetchall()
     assert len(got) == 7
@@ -97,16 +120,10 @@ def test_the_command_that_passes_the_tests_is_what_ci_runs() -> None:
     assert command.strip() in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
-@pytest.mark.parametrize("table", ["cells", "summary", "comparisons", "claims"])
-def test_the_results_that_are_shown_are_those_of_the_command(results: Path, table: str) -> None:
-    shown = ROOT / "results" / "lesson" / f"{table}.parquet"
-    got = pl.read_parquet(shown)
-    expected = pl.read_parquet(results / f"{table}.parquet")
-    assert_frame_equal(got, expected)
-
-
 def test_the_table_of_metrics_names_each_with_its_unit() -> None:
-    _, _, text = TEXT.partition("| metric | unit | meaning |\n|---|---|---|\n")
+    _, _, text = RESULTS.read_text("utf-8").partition(
+        "| metric | unit | meaning |\n|---|---|---|\n"
+    )
     got = []
     for line in text.partition("\n\n")[0].split("\n"):
         names, units, _ = (part.strip() for part in line.strip("|").split("|"))

@@ -175,7 +175,9 @@ class _Table:
         self.places = [
             [of.place.get(name, "any") for name in card.coordinates] for of in card.lines
         ]
-        self.place_heads = [("", ""), *map(_axis_head, card.coordinates[1:])]
+        self.place_heads = [
+            ("", "") if name == "policy" else _axis_head(name) for name in card.coordinates
+        ]
         self.place_widths = [
             max(*map(len, head), *(len(place[i]) for place in self.places))
             for i, head in enumerate(self.place_heads)
@@ -215,9 +217,12 @@ class _Table:
         first = max(8, min(self.place_widths[0], self._for_name(widths, width)))
         place_widths = [first, *self.place_widths[1:]]
         gap = " " * _GAP
-        is_long = len(self.title) > first
-        lines = [Text(self.title, "bold")] if is_long else []
-        heads = [("", "" if is_long else self.title), *self.place_heads[1:]]
+        heads = list(self.place_heads)
+        lines = []
+        if self.title and (len(self.title) > first or heads[0][1]):
+            lines.append(Text(self.title, "bold"))
+        elif self.title:
+            heads[0] = ("", self.title)
         for i in range(2):
             named = zip(heads, place_widths, strict=True)
             text = Text(gap.join(f"{head[i][:w]:<{w}}" for head, w in named), "bold")
@@ -302,7 +307,7 @@ def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]
         parts.append("* surely best of its column")
     shown = {column.metric for table in tables for column in table.card.columns}
     if "drain" in shown:
-        parts.append(NO_STORM_STAYS)
+        parts.append(f"gone after: {NO_STORM_STAYS}")
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 
