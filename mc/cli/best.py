@@ -36,7 +36,7 @@ MAX_NAMES: Final = 4
 
 def best(
     folder: options.Folder,
-    metric: Annotated[str, typer.Option(help="What is to be small, on average.")],
+    metric: Annotated[str, typer.Option(metavar="METRIC", help="What is to be small, on average.")],
     subject_to: Annotated[
         list[str] | None,
         typer.Option(

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 def frontier(
     folder: options.Folder,
-    one: Annotated[str, typer.Argument(help="A metric.")],
-    other: Annotated[str, typer.Argument(help="Another.")],
+    one: Annotated[str, typer.Argument(metavar="ONE", help="A metric.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another.")],
     per: Per = None,
     where: Where = None,
     every: Every = False,
     form: options.Format = "table",
 ) -> None:
-    """Say which cells no other beats in both of two metrics, small being good.
+    """Say which cells no other beats in both of two metrics.
 
-    All answers about the cells of a question hold together with 95 % confidence.
+    Small is good. All answers about the cells of a question hold together with 95 % confidence.
     """
     with errors_as_messages():
         from mc import decisions, store
