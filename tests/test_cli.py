@@ -386,7 +386,7 @@ def test_help_shows_every_option_and_fits_80_columns(name: str) -> None:
     assert (code, err) == (0, "")
     command = dict(commands())[name]
     options = [option for parameter in command.params for option in parameter.opts]
-    assert all(option in out for option in options)
+    assert all(option in out.lower() for option in options)
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
@@ -394,10 +394,50 @@ def test_the_commands_are_these() -> None:
     got = {name for name, _ in commands()}
     expected = {
         "retrystorm",
-        *("new", "check", "plan", "run", "merge", "show", "report", "compare", "best", "frontier"),
+        *(
+            "ask",
+            "new",
+            "check",
+            "plan",
+            "run",
+            "merge",
+            "show",
+            "report",
+            "compare",
+            "best",
+            "frontier",
+        ),
         *("trace", "status", "verify", "presets", "export", "schema", "doctor", "sensitivity"),
     }
     assert got == expected
+
+
+def test_the_help_lists_whole_sentences_and_h_is_help() -> None:
+    code, out, err = invoke("-h")
+    assert (code, err) == (0, "")
+    listed = out.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(commands()) - 1
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+    assert invoke("best", "-h") == invoke("best", "--help")
+
+
+def test_quiet_leaves_what_the_results_must_be_read_with() -> None:
+    late = write(SMALL.replace("fault_start = 50", "fault_start = 500"), "late.toml")
+    code, out, err = invoke("run", late, "-q", "-o", "here")
+    assert code == 0
+    assert out
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["late.toml"]
+    assert "the fault begins after the last round" in err
+    assert Path("here/summary.parquet").exists()
+    assert invoke("run", late, "-q", "-o", "here")[2] == err, "that it is finished is left out"
+
+
+def test_colours_mark_verdicts_unless_they_are_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    mc.run(write(SMALL), replications=300)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[32mholds" in invoke("show", "results/small")[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in invoke("show", "results/small")[1]
 
 
 def test_a_command_is_the_function_in_the_file_of_its_name() -> None:
@@ -493,6 +533,12 @@ FAULTS: Final = {
     "a string for a number": ("replications = 5", 'replications = "5"', "replications must be"),
     "no replications": ("replications = 5", "replications = 0", "replications must be"),
     "a seed out of range": ("replications = 5", "seed = -1", "seed must be a whole number >= 0"),
+    "a text without quotation marks": (
+        "rounds = 200",
+        "budget = none",
+        r'not a TOML file: .*; write "none" in quotation marks',
+    ),
+    "a decimal comma": ("rounds = 200", "budget = 0,5", ".*; write 0.5 with a decimal point"),
     "no title": ('title = "small"', "", "title is missing"),
 }
 
@@ -509,6 +555,34 @@ def test_a_fault_of_the_file_is_one_message_and_nothing_is_written(what: str) ->
     lines = err.splitlines()
     assert len(lines) == 1, err
     assert re.match(f"small.toml: (.*: )?{message}", lines[0]), err
+    assert files() == {"small.toml"}
+
+
+def test_all_faults_of_a_claim_are_told_at_once() -> None:
+    claim = SMALL.replace('"<"', '"<"\nmargin = 2').replace('["none", "three"]', '["none", "four"]')
+    code, _, err = invoke("check", write(claim))
+    assert code == 2
+    got = [line.split(": ")[2] for line in err.splitlines()]
+    expected = [
+        'policy "four" does not exist; there are "none", "three"',
+        "margin goes with relation =, got <",
+    ]
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--replications", "1,000"], 'must be a whole number >= 1, got "1,000"; write 1000'),
+        (["--jobs", "0"], 'must be a whole number from 1 to 1024, got "0"'),
+        (["--format", "xyz"], 'must be one of table, json, csv, markdown, got "xyz"'),
+        (["--format", "tabel"], 'markdown, got "tabel"; did you mean "table"?'),
+    ],
+)
+def test_a_wrong_value_is_shown_with_what_is_right(options: list[str], message: str) -> None:
+    code, out, err = invoke("run", write(SMALL), *options)
+    assert (code, out) == (2, "")
+    assert err.rstrip().endswith(message)
     assert files() == {"small.toml"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ def test_cells_that_are_equal_in_every_replication_count_as_one(tmp_path: Path) 
     assert set(pairs.drop("budget", "scenario").row(0)) == {1}
     assert found.filter("best").height == 2
     text = runner.invoke(app, ["best", str(folder), "--metric", "dropped"]).stdout
-    assert "(equal in all 400 replications: patient = better?" in " ".join(text.split())
+    assert "Best: eager, budget none = patient = better?, budget none." in " ".join(text.split())
     assert "may be best" not in text, "the winner is called what it is"
     frontier = mc.frontier(folder, "dropped", "calls", where=["scenario=long"])
     assert frontier["group"].value_counts()["count"].to_list() == [2, 2, 2]
@@ -197,6 +198,37 @@ def test_cells_that_are_equal_in_every_replication_count_as_one(tmp_path: Path) 
     assert "at least one" in shown
     assert "= patient = better?" in shown
     assert "equal in all 400 replications" in shown
+    many = runner.invoke(app, ["frontier", str(folder), "dropped", "calls", "--per", "all"]).stdout
+    lines = [line for line in many.splitlines() if "equal cells)" in line]
+    assert len(lines) >= 6, "each pair is one entry, named by what its cells have in common"
+    assert "eager" not in many
+    assert "patient" not in many
+
+
+@pytest.mark.parametrize(
+    "command", [("best", "--metric", "dropped"), ("frontier", "dropped", "calls")]
+)
+def test_a_terminal_shows_ten_cells_of_a_question_and_says_how_many_there_are(
+    sweep: Path, command: tuple[str, ...]
+) -> None:
+    def printed(*options: str) -> str:
+        name, *rest = command
+        done = runner.invoke(app, [name, str(sweep), *rest, "--per", "all", *options])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def n_entries(text: str) -> int:
+        return len(re.findall(r"^ (?:short, sharp|long), ", text, re.MULTILINE))
+
+    few, all_of_them = printed(), printed("--all")
+    assert n_entries(few) == 10
+    assert "2 more; --all lists every cell." in few
+    assert n_entries(all_of_them) == 12
+    assert "more;" not in all_of_them
+    assert len(json.loads(printed("--format", "json"))) == 12
+    standing = {"best": "best", "frontier": "yes|undecided"}[command[0]]
+    first = next(line for line in few.splitlines() if line.startswith((" short", " long")))
+    assert re.search(standing, first), "the best come first"
 
 
 def test_the_lessons_equal_budgets_are_not_surely_on_the_frontier(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from mc.cli.stdout import discard_stdout
 app = typer.Typer(
     add_completion=True,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # a bug keeps its plain traceback
     help="Rerun a retry-storm model for thousands of seeds at every point of a grid, and say of "

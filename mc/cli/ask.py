@@ -12,7 +12,7 @@ import typer
 from mc.cli import options
 from mc.cli.report import draw_report
 from mc.cli.signals import interruptible
-from mc.cli.stderr import fail, progress, write_message
+from mc.cli.stderr import fail, progress, write_caution, write_message
 from mc.cli.stdout import print_rich
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ def ask(
     ] = Path("question.toml"),
     jobs: options.Jobs = None,
     no_report: options.NoReport = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Answer five questions about a service, and see what its retries do to it.
+    """Answer five questions, and see what retries do to a service.
 
     The questions that are not answered by options are asked at the terminal. The experiment that
     answers them is written to FILE, with comments, and run: the present policy and others that
@@ -95,17 +96,19 @@ def ask(
         fail(str(error), 2)
     _write(file, text)
     told = "stopped; what was done is saved: the same command continues"
-    with interruptible(told, "scipy.special"):
+    with interruptible(told, "scipy.special", quiet=quiet):
         from mc import runner
         from mc.cli.answer_text import answer
         from mc.cli.screen import terminal_width
 
-        with progress() as show:
-            results = runner.run(file, jobs=jobs, progress=show, say=write_message)
+        with progress(quiet) as show:
+            results = runner.run(
+                file, jobs=jobs, progress=show, say=write_caution if quiet else write_message
+            )
         width = terminal_width()
         print_rich(answer(question, results, file, width), width)
         if not no_report:
-            draw_report(results)
+            draw_report(results, quiet)
 
 
 def _question(given: dict[str, str | None], backoff: str) -> Question:

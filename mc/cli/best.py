@@ -10,10 +10,14 @@ import typer
 
 from mc.cli import options
 from mc.cli.questions import (
+    MAX_ENTRIES,
+    Entry,
+    Every,
     Per,
     Where,
     metric_for_reader,
     names_in,
+    notes_below,
     print_answers,
     questions,
 )
@@ -22,6 +26,7 @@ from mc.cli.stderr import errors_as_messages, write_message
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
+    from rich.text import Text
 
     from mc.statistics.best import Goal
 
@@ -31,7 +36,7 @@ MAX_NAMES: Final = 4
 
 def best(
     folder: options.Folder,
-    metric: Annotated[str, typer.Option(help="What is to be small, on average.")],
+    metric: Annotated[str, typer.Option(metavar="METRIC", help="What is to be small, on average.")],
     subject_to: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,6 +58,7 @@ def best(
     ] = None,
     per: Per = None,
     where: Where = None,
+    every: Every = False,
     form: options.Format = "table",
 ) -> None:
     """Say which cell is best, and which cannot be told from it.
@@ -76,13 +82,17 @@ def best(
             title += f", subject to {' and '.join(subject_to)}"
         if over:
             title += f";\nmean over {' and '.join(over)}, conditions in each"
-        print_answers(
-            cells, form, partial(_blocks, title=title, per=names, metric=metric, source=source)
-        )
+        blocks = partial(_blocks, title=title, per=names, metric=metric, source=source, every=every)
+        print_answers(cells, form, blocks)
 
 
 def _blocks(
-    cells: pl.DataFrame, title: str, per: Sequence[str], metric: str, source: Mapping[str, Any]
+    cells: pl.DataFrame,
+    title: str,
+    per: Sequence[str],
+    metric: str,
+    source: Mapping[str, Any],
+    every: bool,
 ) -> Iterator[RenderableType]:
     import polars as pl
     from rich.text import Text
@@ -91,8 +101,8 @@ def _blocks(
     from mc.model.digits import format_estimate
 
     yield title
-    yield "Difference to the best of the others, all of a table together with 95 %: where an"
-    yield "interval ends at 0 the cell is as good as all others, or not better than all others."
+    yield "Difference to the best of the others, all of a table together with 95 %: where"
+    yield "an interval ends at 0 the cell is as good as all others, or not better than all others."
     conditions = cells.columns[cells.columns.index("mean") + 1 : cells.columns.index("difference")]
     told = {name: metric_for_reader(name, source) for name in conditions}
     factors = {name: factor for name, (_, factor) in told.items()}
@@ -100,13 +110,14 @@ def _blocks(
     factors |= dict.fromkeys(("mean", "difference", "low", "high"), of_metric)
     cells = cells.with_columns(pl.col(name) * factor for name, factor in factors.items())
     heads = [head.replace(", ", "\n") for head, _ in told.values()]
-    for question, group, names in questions(cells, per, "mean", source):
-        yield Text(f"\n{question}", "bold")
+    for question in questions(cells, per, "mean", source, every):
+        yield Text(f"\n{question.title}", "bold")
         table = table_of("cell", "mean", *heads, "difference\n(interval)", "")
-        halves = ((group["high"] - group["low"]) / 2).drop_nulls()
+        halves = ((question.cells["high"] - question.cells["low"]) / 2).drop_nulls()
         finest = float(halves.filter(halves > 0).min() or 0) or None  # type: ignore[arg-type]
-        named = zip(group.iter_rows(named=True), names, strict=True)
-        for cell, name in sorted(named, key=lambda pair: _rank(pair[0])):
+        ranked = sorted(question.entries.values(), key=lambda entry: _rank(entry.cell))
+        shown = ranked if every else ranked[:MAX_ENTRIES]
+        for name, cell in shown:
             table.add_row(
                 Text(name),
                 format_estimate(cell["mean"], finest)[0],
@@ -115,10 +126,11 @@ def _blocks(
                 _standing(cell),
             )
         yield table
-        yield _answer(group, names)
+        yield from notes_below(question, len(shown))
+        yield _answer(ranked)
 
 
-def _rank(cell: dict[str, Any]) -> tuple[bool, bool, float]:
+def _rank(cell: Mapping[str, Any]) -> tuple[bool, bool, float]:
     """The candidates first, then the others by their distance, what is not feasible last."""
     distance = cell["mean"] if cell["difference"] is None else cell["difference"]
     return not cell["candidate"], cell["feasible"] == "no", abs(distance)
@@ -136,29 +148,32 @@ def _difference_text(cell: dict[str, Any]) -> str:
     return text
 
 
-def _standing(cell: dict[str, Any]) -> str:
+def _standing(cell: Mapping[str, Any]) -> Text:
+    from rich.text import Text
+
     if cell["feasible"] == "no":
-        return "not feasible"
+        return Text("not feasible", "dim")
     if cell["best"]:
-        return "best"
+        return Text("best", "bold green")
     standing = "may be best" if cell["candidate"] else "not better\nthan all"
-    return standing if cell["feasible"] == "yes" else f"{standing},\nif feasible"
+    style = "green" if cell["candidate"] else "dim"
+    return Text(standing if cell["feasible"] == "yes" else f"{standing},\nif feasible", style)
 
 
-def _answer(cells: pl.DataFrame, names: Sequence[str]) -> str:
-    winner, *same = [name for name, best in zip(names, cells["best"], strict=True) if best] or [""]
+def _answer(ranked: Sequence[Entry]) -> str:
+    winner = [entry.name for entry in ranked if entry.cell["best"]]
     if winner:
-        equals = f" (equal in all {cells[0, 'n']:,} replications: {_listed(same)})" if same else ""
-        return f"Best: {winner}{equals}."
-    candidates = [name for name, may_be in zip(names, cells["candidate"], strict=True) if may_be]
+        return f"Best: {_listed(winner)}."
+    candidates = [entry for entry in ranked if entry.cell["candidate"]]
     if not candidates:
         return "None satisfies the conditions."
     if len(candidates) == 1:
         return "One is left, but whether it satisfies the conditions is undecided."
-    return f"May be best: {_listed(candidates)}."
+    return f"May be best: {_listed([entry.name for entry in candidates])}."
 
 
 def _listed(names: Sequence[str]) -> str:
     """Some names, or the first of many."""
     n_more = len(names) - MAX_NAMES
-    return "; ".join(names[:MAX_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
+    listed = "; ".join(name.replace("\n", " ") for name in names[:MAX_NAMES])
+    return listed + (f" and {n_more:,} more" if n_more > 0 else "")

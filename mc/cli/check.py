@@ -43,9 +43,10 @@ def check(
     settings: options.Settings = None,
     form: options.Format = "table",
 ) -> None:
-    """Check an experiment file and say what it spans; nothing is run.
+    """Check an experiment file, and say what it spans.
 
-    All faults are reported at once, each with its place. `plan` says what a run would cost.
+    Nothing is run. All faults are reported at once, each with its place. `plan` says what a run
+    would cost.
     """
     from mc import experiment as experiments
     from mc.store import check_run

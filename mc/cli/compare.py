@@ -22,14 +22,18 @@ def compare(
     left: Annotated[
         str,
         typer.Argument(
+            metavar="LEFT",
             help="Which cells: a policy, the number of a cell, or conditions like "
             "budget=0.1,backoff_cap=32.",
         ),
     ],
-    right: Annotated[str, typer.Argument(help="With which cells, in the same way.")],
+    right: Annotated[
+        str, typer.Argument(metavar="RIGHT", help="With which cells, in the same way.")
+    ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="METRIC",
             help="Only this metric; may be repeated; all for every one.  [default: those that a "
             "run prints first]",
         ),

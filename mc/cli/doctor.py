@@ -94,7 +94,7 @@ class Finding(NamedTuple):
 
 
 def doctor(form: options.Format = "table") -> None:
-    """Check this installation: versions, disk, golden numbers, speed.
+    """Check this installation, and how fast it is.
 
     The lesson's published numbers and some rows of the default generator are computed anew and
     compared digit by digit. Exit code 1 if something is wrong; each fault comes with a remedy.

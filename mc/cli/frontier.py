@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +11,15 @@ import typer
 
 from mc.cli import options
 from mc.cli.questions import (
+    MAX_ENTRIES,
+    Entry,
+    Every,
     Per,
+    Question,
     Where,
     metric_for_reader,
     names_in,
+    notes_below,
     print_answers,
     questions,
 )
@@ -26,15 +32,16 @@ if TYPE_CHECKING:
 
 def frontier(
     folder: options.Folder,
-    one: Annotated[str, typer.Argument(help="A metric.")],
-    other: Annotated[str, typer.Argument(help="Another.")],
+    one: Annotated[str, typer.Argument(metavar="ONE", help="A metric.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another.")],
     per: Per = None,
     where: Where = None,
+    every: Every = False,
     form: options.Format = "table",
 ) -> None:
-    """Say which cells no other beats in both of two metrics, small being good.
+    """Say which cells no other beats in both of two metrics.
 
-    All answers about the cells of a question hold together with 95 % confidence.
+    Small is good. All answers about the cells of a question hold together with 95 % confidence.
     """
     with errors_as_messages():
         from mc import decisions, store
@@ -45,7 +52,8 @@ def frontier(
             results, one, other, per=names, where=where or (), say=write_message
         )
         source = results.manifest["experiment"]
-        print_answers(cells, form, partial(_blocks, metrics=(one, other), per=names, source=source))
+        blocks = partial(_blocks, metrics=(one, other), per=names, source=source, every=every)
+        print_answers(cells, form, blocks)
 
 
 def _blocks(
@@ -53,6 +61,7 @@ def _blocks(
     metrics: tuple[str, str],
     per: Sequence[str],
     source: Mapping[str, Any],
+    every: bool,
 ) -> Iterator[RenderableType]:
     import polars as pl
     from rich.text import Text
@@ -62,33 +71,52 @@ def _blocks(
 
     yield "Means with the half-width of their 95 % interval (each alone). Whether a cell"
     yield "is on the frontier holds for all of them together with 95 %."
-    order = {"yes": 0, "undecided": 1, "no": 2}
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)
     cells = cells.with_columns(
         pl.col(metric, f"{metric}_half_width") * factor
         for metric, (_, factor) in zip(metrics, told, strict=True)
     )
-    for title, group, listed in questions(cells, per, metrics[0], source):
-        yield Text(f"\n{title}", "bold")
+    for question in questions(cells, per, metrics[0], source, every):
+        yield Text(f"\n{question.title}", "bold")
         table = table_of("cell", one, "±", other, "±", "on it", "beaten by")
         table.columns[-1].no_wrap = False
-        lines = list(group.iter_rows(named=True))
-        names: dict[int, list[str]] = {}
-        of_cell = {cell["cell"]: names.setdefault(cell["group"], []) for cell in lines}
-        for cell, name in zip(lines, listed, strict=True):
-            of_cell[cell["cell"]].append(name)
-        once = {cell["group"]: cell for cell in reversed(lines)}.values()
-        for cell in sorted(once, key=lambda cell: (order[cell["group_on"]], cell[metrics[0]])):
+        group_of = dict(question.cells.select("cell", "group").iter_rows())
+        shown = _shown(question, metrics, every)
+        for name, cell in shown:
             numbers = [
                 text
                 for metric in metrics
                 for text in format_estimate(cell[metric], cell[f"{metric}_half_width"])
             ]
-            named = "\n= ".join(names[cell["group"]])
             on = cell["on"] if cell["on"] == cell["group_on"] else "at least one"
-            beaten_by = " = ".join(of_cell.get(cell["dominated_by"], []))
-            table.add_row(Text(named), *numbers, on, Text(beaten_by))
+            style = {"yes": "bold green", "undecided": "yellow"}.get(cell["group_on"], "dim")
+            beaten_by = ""
+            if cell["dominated_by"] is not None:
+                beaten_by = question.entries[group_of[cell["dominated_by"]]].name
+            table.add_row(Text(name), *numbers, Text(on, style), Text(beaten_by.replace("\n", " ")))
         yield table
-        if len(once) < len(lines):
-            yield f"=: equal in all {group[0, 'n']:,} replications; which is better is unknown."
+        yield from notes_below(question, len(shown))
+
+
+def _shown(question: Question, metrics: tuple[str, str], every: bool) -> list[Entry]:
+    """All entries, the frontier first; or those along it, evenly thinned out, and the next."""
+    entries = sorted(question.entries.values(), key=lambda entry: entry.cell[metrics[0]])
+    if every or len(entries) <= MAX_ENTRIES:
+        order = {"yes": 0, "undecided": 1, "no": 2}
+        return sorted(entries, key=lambda entry: order[entry.cell["group_on"]])
+    first: list[Entry] = []
+    undecided: list[Entry] = []
+    others: list[Entry] = []
+    least = math.inf
+    for entry in entries:
+        on, mean = entry.cell["group_on"], entry.cell[metrics[1]]
+        # of those that are undecided the ones that none beats in both means come first
+        if on == "yes" or (on == "undecided" and mean < least):
+            first.append(entry)
+        else:
+            (undecided if on == "undecided" else others).append(entry)
+        least = min(least, mean)
+    if len(first) > MAX_ENTRIES:
+        return [first[i * (len(first) - 1) // (MAX_ENTRIES - 1)] for i in range(MAX_ENTRIES)]
+    return [*first, *undecided, *others][:MAX_ENTRIES]

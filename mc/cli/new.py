@@ -16,7 +16,9 @@ from mc.cli.stdout import print_text
 def new(
     file: Annotated[
         Path,
-        typer.Argument(help="The file to write: a name.toml.", callback=options.home_expanded),
+        typer.Argument(
+            metavar="FILE", help="The file to write: a name.toml.", callback=options.home_expanded
+        ),
     ],
 ) -> None:
     """Write an experiment file to start from. It runs as it is.

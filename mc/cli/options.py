@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,10 +20,10 @@ def one_of(names: Callable[[], Sequence[str]], metavar: str = "") -> dict[str, A
 
     def parse(text: str) -> str:
         if text not in (known := names()):
-            from mc.experiment.messages import hint, quote
+            from mc.experiment.messages import quote, suggestion
 
             raise typer.BadParameter(
-                f"must be one of {', '.join(known)}, got {quote(text)}{hint(text, known)}"
+                f"must be one of {', '.join(known)}, got {quote(text)}{suggestion(text, known)}"
             )
         return text
 
@@ -31,6 +32,28 @@ def one_of(names: Callable[[], Sequence[str]], metavar: str = "") -> dict[str, A
         "autocompletion": lambda incomplete: [n for n in names() if n.startswith(incomplete)],
         "metavar": metavar or "|".join(names()),
     }
+
+
+def whole(least: int | None = None, most: int | None = None) -> dict[str, Any]:
+    """Keywords of an option that takes a whole number: a message for others."""
+    rule = "a whole number"
+    if least is not None:
+        rule += f" >= {least}" if most is None else f" from {least} to {most}"
+
+    def parse(text: str | int) -> int:
+        # a default comes as a number
+        number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,30}", str(text)) else None
+        if number is None or not (
+            (least is None or number >= least) and (most is None or number <= most)
+        ):
+            from mc.experiment.messages import quote
+
+            digits = re.sub(r"[,_ '](?=[0-9]{3})", "", str(text))
+            cure = f"; write {digits}" if digits != text and digits.isdecimal() else ""
+            raise typer.BadParameter(f"must be {rule}, got {quote(str(text))}{cure}")
+        return number
+
+    return {"parser": parse, "metavar": "NUMBER"}
 
 
 def _complete_setting(incomplete: str) -> list[str]:
@@ -57,24 +80,31 @@ def home_expanded(path: Path | None) -> Path | None:
     return path and Path(os.path.expanduser(path))  # unlike Path's it leaves an unknown ~name
 
 
-File = Annotated[Path, typer.Argument(help="The experiment: a TOML file.", callback=home_expanded)]
-Folder = Annotated[str, typer.Argument(help="A results folder, or the URL of one.")]
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The experiment: a TOML file.", callback=home_expanded),
+]
+Folder = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="A results folder, or the URL of one.")
+]
 Out = Annotated[
     str | None,
     typer.Option(
+        "--out",
+        "-o",
         metavar="FOLDER",
         help="Results folder, or a URL: s3://bucket/folder.  [default: results/<name of FILE>]",
     ),
 ]
 Replications = Annotated[
     int | None,
-    typer.Option(help="Replications of every cell, in place of the file's.", min=1),
+    typer.Option(help="Replications of every cell, in place of the file's.", **whole(1)),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed, in place of the file's.")]
+Seed = Annotated[int | None, typer.Option(help="Seed, in place of the file's.", **whole())]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        help="Threads; results do not depend on it.  [default: all cores]", min=1, max=1024
+        help="Threads; results do not depend on it.  [default: all cores]", **whole(1, 1024)
     ),
 ]
 Settings = Annotated[
@@ -93,6 +123,14 @@ NoReport = Annotated[
     bool,
     typer.Option(
         "--no-report", help="Draw no figures and write no page.", envvar="RETRYSTORM_NO_REPORT"
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="No progress, and no messages but errors and what the results must be read with.",
     ),
 ]
 Format = Annotated[

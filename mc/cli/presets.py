@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def presets(form: options.Format = "table") -> None:
-    """List libraries' documented defaults: what like = "NAME" sets in a policy.
+    """List libraries' documented defaults, for like in a policy.
 
-    What the policy sets itself replaces it, key by key. FORMAT csv and markdown have a line for
-    each.
+    That is what like = "NAME" sets. What the policy sets itself replaces it, key by key. FORMAT csv
+    and markdown have a line for each.
     """
     from mc.model.presets import PRESETS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -13,6 +13,9 @@ from mc.cli.stdout import print_rich
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
+
+MAX_ENTRIES: Final = 10
+"""So many cells a terminal shows of a question, equal ones counted once."""
 
 Where = Annotated[
     list[str] | None,
@@ -29,6 +32,42 @@ Per = Annotated[
         "all for one question about all cells.  [default: scenario]",
     ),
 ]
+
+Every = Annotated[
+    bool,
+    typer.Option("--all", help=f"Every cell, not only the first {MAX_ENTRIES} of a question."),
+]
+
+
+class Entry(NamedTuple):
+    """A cell, or several that are equal in every replication.
+
+    Attributes
+    ----------
+    name : str
+    cell : dict
+        The answer about the first of them.
+    """
+
+    name: str
+    cell: dict[str, Any]
+
+
+class Question(NamedTuple):
+    """A question and the answers to it.
+
+    Attributes
+    ----------
+    title : str
+    cells : polars.DataFrame
+        The answers, a line for each cell.
+    entries : dict of int to Entry
+        By group of equal cells, in the order of the cells.
+    """
+
+    title: str
+    cells: pl.DataFrame
+    entries: dict[int, Entry]
 
 
 def names_in(per: Per) -> tuple[str, ...]:
@@ -52,23 +91,64 @@ def metric_for_reader(name: str, source: Mapping[str, Any]) -> tuple[str, float]
 
 
 def questions(
-    answers: pl.DataFrame, per: Sequence[str], first_answer: str, source: Mapping[str, Any]
-) -> Iterator[tuple[str, pl.DataFrame, list[str]]]:
-    """Divide a table of answers by question: title, cells, and the names of these.
+    answers: pl.DataFrame,
+    per: Sequence[str],
+    first_answer: str,
+    source: Mapping[str, Any],
+    every: bool,
+) -> Iterator[Question]:
+    """Divide a table of answers by question.
 
     The columns before `first_answer` name a cell; those of `per` tell questions apart. `source` is
-    the experiment.
+    the experiment. With `every` each of many equal cells is named.
     """
     from mc.decisions import cell_name
 
     coordinates = answers.columns[: answers.columns.index(first_answer)]
     coordinates = [name for name in coordinates if name != "cell"]
     axes = [name for name in coordinates if name not in per] or coordinates
-    groups = answers.group_by(per, maintain_order=True) if per else [((), answers)]
-    for _, cells in groups:
+    by_question = answers.group_by(per, maintain_order=True) if per else [((), answers)]
+    for _, cells in by_question:
         where = cell_name(cells.row(0, named=True), per, source) if per else "all cells"
-        names = [cell_name(cell, axes, source) for cell in cells.iter_rows(named=True)]
-        yield f"{where} ({cells[0, 'n']:,} replications)", cells, names
+        groups: dict[int, list[dict[str, Any]]] = {}
+        for cell in cells.iter_rows(named=True):
+            groups.setdefault(cell["group"], []).append(cell)
+        if every or cells.height <= MAX_ENTRIES:
+            names = [
+                "\n= ".join(cell_name(cell, axes, source) for cell in group)
+                for group in groups.values()
+            ]
+        else:
+            names = _common_names(list(groups.values()), axes, source)
+        entries = {
+            number: Entry(name, group[0])
+            for (number, group), name in zip(groups.items(), names, strict=True)
+        }
+        yield Question(f"{where} ({cells[0, 'n']:,} replications)", cells, entries)
+
+
+def _common_names(
+    groups: Sequence[Sequence[Mapping[str, Any]]], axes: Sequence[str], source: Mapping[str, Any]
+) -> list[str]:
+    """Name each group by what its cells have in common, of all that differs in the question."""
+    from mc.decisions import place_name, places
+
+    every = [cell for group in groups for cell in group]
+    varying = [name for name in axes if len({str(cell[name]) for cell in every}) > 1]
+    return [
+        place_name(place) + (f"\n({len(group)} equal cells)" if len(group) > 1 else "")
+        for group, place in zip(groups, places(groups, varying, source), strict=True)
+    ]
+
+
+def notes_below(question: Question, n_shown: int) -> Iterator[str]:
+    """Yield what is to be said of cells that are left out, and of equal ones."""
+    n_more = len(question.entries) - n_shown
+    if n_more:
+        yield f"{n_more:,} more; --all lists every cell."
+    if len(question.entries) < question.cells.height:
+        n = question.cells[0, "n"]
+        yield f"Equal cells are equal in all {n:,} replications; which is better is unknown."
 
 
 def print_answers(

@@ -21,10 +21,10 @@ def report(
         bool, typer.Option("--png", help="Write each figure as a PNG file, too.")
     ] = False,
 ) -> None:
-    """Draw the figures of a finished run and write its page, report.html.
+    """Draw the figures of a finished run, and write its page.
 
-    The page is one file that needs no network. Each figure is also written to the folder figures,
-    as SVG.
+    The page, report.html, is one file that needs no network. Each figure is also written to the
+    folder figures, as SVG.
     """
     with interruptible("stopped; the same command starts again"):
         from mc import reports, store
@@ -32,7 +32,7 @@ def report(
         print_text(f"{reports.report(store.load(folder), png=png)}\n")
 
 
-def draw_report(results: Results) -> None:
+def draw_report(results: Results, quiet: bool = False) -> None:
     """Draw the report of a finished run, unless it is there, and say where it is."""
     from mc import reports, store
 
@@ -42,9 +42,11 @@ def draw_report(results: Results) -> None:
         except store.FolderError as error:
             write_message(f"no page: {error}")
             return
-        write_message("drawing the report")
+        if not quiet:
+            write_message("drawing the report")
         reports.report(results)
-    write_message(f"Report: {results.folder / store.PAGE}")
+    if not quiet:
+        write_message(f"Report: {results.folder / store.PAGE}")
 
 
 def warn_if_stale(results: Results) -> None:

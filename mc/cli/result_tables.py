@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mc.cli.readable import first_three, first_to_last
+from mc.model.thresholds import DEPENDS, FAILS, HOLDS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,6 +19,9 @@ MAX_CELLS: Final = 40
 
 RANGE: Final = {"5 %": "p05", "95 %": "p95"}
 """Between these lie nine of ten runs: what a single outage may bring."""
+
+VERDICT_STYLES: Final = {HOLDS: "green", FAILS: "red", DEPENDS: "yellow"}
+"""How a terminal marks the verdicts."""
 
 Estimates = Mapping[str, dict[str, Any]]
 """Cells by name: the line of each in the table of cells, and its estimates by metric."""

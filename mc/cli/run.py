@@ -12,7 +12,7 @@ from mc.cli.plan import plan
 from mc.cli.report import draw_report, warn_if_stale
 from mc.cli.show import print_results
 from mc.cli.signals import interruptible
-from mc.cli.stderr import fail, progress, write_message
+from mc.cli.stderr import fail, progress, write_caution, write_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,13 +49,14 @@ def run(
     ] = None,
     form: options.Format = "table",
     no_report: options.NoReport = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Run an experiment, or finish a run that was stopped, and print its scorecard.
+    """Run an experiment, or finish a run that was stopped.
 
-    Every cell of FILE is simulated for all replications; rows, summary, comparisons and claims
-    are written to the results folder as Parquet. The same command continues a run that was
-    stopped, and does nothing but print if it is finished. At the end the page report.html is
-    written. What is printed fits one screen; `show` prints every table.
+    Its scorecard is printed at the end. Every cell of FILE is simulated for all replications; rows,
+    summary, comparisons and claims are written to the results folder as Parquet. The same command
+    continues a run that was stopped, and does nothing but print if it is finished. At the end the
+    page report.html is written. What is printed fits one screen; `show` prints every table.
 
     With keep = "histograms" in FILE the folder holds, in place of rows, how often each value
     occurs: far smaller, and all tables are the same.
@@ -72,7 +73,7 @@ def run(
         plan(file, out, replications, seed, jobs, settings, force, form)
         return
     told = "stopped; what was done is saved: the same command continues"
-    with interruptible(told, "scipy.special"):
+    with interruptible(told, "scipy.special", quiet=quiet):
         from mc import runner
 
         if scheduler is not None:
@@ -81,7 +82,7 @@ def run(
             # Dask logs every lost connection at length; the runner reports what matters of it
             logging.disable(logging.ERROR)
         try:
-            with progress() as show:
+            with progress(quiet) as show:
                 results = runner.run(
                     file,
                     out,
@@ -93,12 +94,12 @@ def run(
                     shard=part,
                     scheduler=scheduler,
                     progress=show,
-                    say=write_message,
+                    say=write_caution if quiet else write_message,
                 )
         except runner.ClusterError as error:
             fail(str(error), 2)
         if part is None:
-            _print_and_draw(results, file, form, no_report)
+            _print_and_draw(results, file, form, no_report, quiet)
 
 
 def merge(
@@ -109,13 +110,15 @@ def merge(
     settings: options.Settings = None,
     form: options.Format = "table",
     no_report: options.NoReport = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Finish a run that was done in parts, by run --shard, and print its results.
+    """Finish a run that was done in parts, and print its results.
 
-    The tables are made from the rows that are there. If some are missing, merge says which and
-    changes nothing: it simulates nothing itself. The options are those that the parts were given.
+    The parts are those of run --shard. The tables are made from the rows that are there. If some
+    are missing, merge says which and changes nothing: it simulates nothing itself. The options are
+    those that the parts were given.
     """
-    with interruptible("stopped; the same command starts again", "scipy.special"):
+    with interruptible("stopped; the same command starts again", "scipy.special", quiet=quiet):
         from mc import runner
 
         results = runner.merge(
@@ -124,12 +127,12 @@ def merge(
             replications=replications,
             seed=seed,
             overrides=options.name_values(settings),
-            say=write_message,
+            say=write_caution if quiet else write_message,
         )
-        _print_and_draw(results, file, form, no_report)
+        _print_and_draw(results, file, form, no_report, quiet)
 
 
-def _print_and_draw(results: Results, file: Path, form: str, no_report: bool) -> None:
+def _print_and_draw(results: Results, file: Path, form: str, no_report: bool, quiet: bool) -> None:
     if form == "table":
         from mc.cli.screen import print_screen
 
@@ -139,7 +142,7 @@ def _print_and_draw(results: Results, file: Path, form: str, no_report: bool) ->
     if no_report:
         warn_if_stale(results)
     else:
-        draw_report(results)
+        draw_report(results, quiet)
 
 
 def _part(shard: str | None, force: bool) -> tuple[int, int] | None:

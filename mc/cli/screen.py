@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.text import Text
 
-from mc.cli.result_tables import claim_texts, is_single, reproduced, undecided
+from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reproduced, undecided
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
@@ -340,7 +340,7 @@ def _claim_lines(results: Results, width: int) -> list[Text]:
         room = width - 20
         text = claim.text if len(claim.text) <= room else f"{claim.text[: room - 1]}…"
         verdict = "depends" if claim.verdict == DEPENDS else claim.verdict
-        style = {FAILS: "red", DEPENDS: "yellow"}.get(claim.verdict, "")
+        style = VERDICT_STYLES.get(claim.verdict, "")
         lines.append(Text.assemble((f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>10}"))
     return lines
 

@@ -22,11 +22,12 @@ def sensitivity(
     settings: options.Settings = None,
     form: options.Format = "table",
 ) -> None:
-    """Say how far the results depend on the length of a round; nothing is written.
+    """Say how far results depend on the length of a round.
 
-    FILE is run as it is, and with rounds half as long, every time and capacity converted: the same
-    system, but what arrives within a round meets its capacity together, so shorter rounds drop
-    more. At most 1,000 replications of each cell are made unless --replications asks for more.
+    Nothing is written. FILE is run as it is, and with rounds half as long, every time and capacity
+    converted: the same system, but what arrives within a round meets its capacity together, so
+    shorter rounds drop more. At most 1,000 replications of each cell are made unless --replications
+    asks for more.
     """
     with interruptible("stopped; the same command starts again"):
         from mc import runner

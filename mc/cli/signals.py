@@ -18,7 +18,7 @@ def exit_code(error: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def interruptible(message: str, *modules: str) -> Iterator[None]:
+def interruptible(message: str, *modules: str, quiet: bool = False) -> Iterator[None]:
     """Around what simulates: end on a signal with this message, on a user's error with its own.
 
     All that it needs, and these further modules, are imported first, while a signal still ends the
@@ -26,7 +26,7 @@ def interruptible(message: str, *modules: str) -> Iterator[None]:
     """
     try:
         with on_signals(interrupt):
-            import_all(*modules)
+            import_all(*modules, quiet=quiet)
             with errors_as_messages():
                 yield
     except KeyboardInterrupt as error:
@@ -59,9 +59,9 @@ def end_at_once(signum: int, frame: object) -> None:
     os._exit(128 + signum)
 
 
-def import_all(*modules: str) -> None:
+def import_all(*modules: str, quiet: bool = False) -> None:
     """Import and compile what a run needs, while an interrupt can still end it on the spot."""
-    with on_signals(end_at_once), compile_notice():
+    with on_signals(end_at_once), compile_notice(quiet):
         for name in ("mc.runner", "mc.statistics", *modules):
             import_module(name)
         import_module("mc.kernel").prepare()

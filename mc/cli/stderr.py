@@ -21,6 +21,14 @@ def write_message(message: str) -> None:
     typer.echo(message, err=True)
 
 
+def write_caution(message: str) -> None:
+    """Write a message if it is a `Caution`: what is said with --quiet."""
+    from mc.experiment.messages import Caution
+
+    if isinstance(message, Caution):
+        write_message(message)
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Write a message to stderr and end with an exit code."""
     write_message(message)
@@ -64,8 +72,11 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 @contextmanager
-def compile_notice() -> Iterator[None]:
+def compile_notice(quiet: bool = False) -> Iterator[None]:
     """Write a message when the kernel is compiled, which takes longer than all other imports."""
+    if quiet:
+        yield
+        return
     from numba.core import event
 
     class Listener(event.Listener):
@@ -85,8 +96,11 @@ def compile_notice() -> Iterator[None]:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[int, int], None]]:
+def progress(quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Show how many rows are done: a bar on a terminal, else a line every few seconds."""
+    if quiet:
+        yield lambda done, total: None
+        return
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mc.cli.result_tables import (
     RANGE,
+    VERDICT_STYLES,
     ScenarioTable,
     claim_texts,
     introduction,
@@ -257,6 +258,9 @@ def _claims_table(results: Results) -> Table:
             f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
             claim.difference.replace(" ± ", "\n± "),
             *([claim.lesson_share] if with_lesson else []),
-            claim.verdict + (f", about\n{claim.to_decide} decide" if claim.to_decide else ""),
+            Text.assemble(
+                (claim.verdict, VERDICT_STYLES.get(claim.verdict, "")),
+                f", about\n{claim.to_decide} decide" if claim.to_decide else "",
+            ),
         )
     return table

@@ -22,30 +22,36 @@ MAX_CELLS: Final = 12
 
 def trace(
     file: options.File,
-    scenario: Annotated[str | None, typer.Option(help="Name of a scenario.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Name of a policy.")] = None,
+    scenario: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of a scenario.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(metavar="NAME", help="Name of a policy.")] = None,
     at: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE", help="A value on an axis of [grid] or [design]; may be repeated."
         ),
     ] = None,
-    replication: Annotated[int, typer.Option(help="Which replication.", min=0)] = 0,
+    replication: Annotated[int, typer.Option(help="Which replication.", **options.whole(0))] = 0,
     seed: options.Seed = None,
     settings: options.Settings = None,
     out: Annotated[
         Path | None,
         typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
             callback=options.home_expanded,
             help="The table; the picture goes beside it.  [default: <name of FILE>-trace.parquet]",
         ),
     ] = None,
 ) -> None:
-    """Record one replication round by round, as a Parquet table and as a picture (SVG, PNG).
+    """Record one replication round by round.
 
-    The table has a line for each round: calls (primary and retries), how many succeed and fail,
-    requests dropped, capacity, requests waiting. Without options for a scenario, a policy or a
-    value every cell of FILE is recorded, if there are no more than 12.
+    It becomes a Parquet table and a picture (SVG, PNG). The table has a line for each round: calls
+    (primary and retries), how many succeed and fail, requests dropped, capacity, requests waiting.
+    Without options for a scenario, a policy or a value every cell of FILE is recorded, if there are
+    no more than 12.
     """
     with interruptible("stopped; the same command starts again"):
         from mc import experiment as experiments

@@ -29,11 +29,14 @@ def verify(
         typer.Option("--all", help="Make all rows and tables once more, not some rows."),
     ] = False,
     seconds: Annotated[
-        float, typer.Option(help="How long to go on with the random sample.", min=0.0)
+        float,
+        typer.Option(metavar="SECONDS", help="How long to go on with the random sample.", min=0.0),
     ] = 3.0,
     seed: Annotated[
         int | None,
-        typer.Option(help="Draws the same sample again.  [default: a fresh sample]", min=0),
+        typer.Option(
+            help="Draws the same sample again.  [default: a fresh sample]", **options.whole(0)
+        ),
     ] = None,
     jobs: options.Jobs = None,
     form: options.Format = "table",
@@ -87,7 +90,11 @@ def _facts(found: Verification) -> Facts:
         },
         texts={
             "files": f"{found.n_files:,} as they were written"
-            + (f", {len(found.faults):,} faults" if found.faults else ""),
+            + (
+                f", {len(found.faults):,} fault{'s' if len(found.faults) > 1 else ''}"
+                if found.faults
+                else ""
+            ),
             "rows": f"{found.n_checked:,} of {found.n_rows:,} {made} once more{sample}: {verdict}",
             "results": str(found.folder) + ("" if found.complete else " (not finished)"),
         },

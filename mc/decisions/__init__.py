@@ -3,7 +3,14 @@
 Every answer is paired: the cells have met the same traffic and the same luck.
 """
 
-from mc.decisions.choosing import QuestionError, cell_name, coordinates, select
+from mc.decisions.choosing import (
+    QuestionError,
+    cell_name,
+    coordinates,
+    place_name,
+    places,
+    select,
+)
 from mc.decisions.comparing import compare
 from mc.decisions.ranking import best, best_among, frontier, frontier_among
 
@@ -16,5 +23,7 @@ __all__ = [
     "coordinates",
     "frontier",
     "frontier_among",
+    "place_name",
+    "places",
     "select",
 ]

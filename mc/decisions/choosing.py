@@ -25,14 +25,47 @@ def coordinates(results: Results) -> list[str]:
 
 def cell_name(cell: Mapping[str, Any], names: Sequence[str], source: Mapping[str, Any]) -> str:
     """Call a cell by some of its coordinates, as the experiment `source` writes them."""
-    texts = [
-        str(cell[name])
-        if name in ("scenario", "policy")
-        else f"{name} {axis_text(source, name, cell[name])}"
-        for name in names
-        if cell[name] != "default"
+    place = {name: _text(source, name, cell[name]) for name in names if cell[name] != "default"}
+    return place_name(place) or "default"
+
+
+def places(
+    groups: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str], source: Mapping[str, Any]
+) -> list[dict[str, str]]:
+    """Tell groups of equal cells apart by the coordinates in which the cells of each agree.
+
+    Parameters
+    ----------
+    groups : sequence of sequences of mapping
+        Lines of the table of cells.
+    names : sequence of str
+        Coordinates.
+    source : mapping
+        The experiment, which says how values are written.
+
+    Returns
+    -------
+    list of dict
+        For each group texts by coordinate; those of its first cell where what its cells have in
+        common is nothing, or is not its own.
+    """
+
+    def place(group: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        same = [name for name in names if len({str(cell[name]) for cell in group}) == 1]
+        return {name: _text(source, name, group[0][name]) for name in same}
+
+    short = [place(group) for group in groups]
+    return [
+        one if (one or len(groups) == 1) and short.count(one) == 1 else place(group[:1])
+        for one, group in zip(short, groups, strict=True)
     ]
-    return ", ".join(texts) or "default"
+
+
+def place_name(place: Mapping[str, str]) -> str:
+    """Write a place as the name of its cell."""
+    return ", ".join(
+        text if name in ("scenario", "policy") else f"{name} {text}" for name, text in place.items()
+    )
 
 
 def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
@@ -89,6 +122,10 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
         cells = left
         names.add(name)
     return cells, names
+
+
+def _text(source: Mapping[str, Any], name: str, value: Any) -> str:
+    return str(value) if name in ("scenario", "policy") else axis_text(source, name, value)
 
 
 def _written(results: Results, name: str, value: Any) -> str:

@@ -9,11 +9,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from mc.decisions.choosing import QuestionError, coordinates
+from mc.decisions.choosing import QuestionError, coordinates, place_name, places
 from mc.decisions.ranking import best_among, frontier_among
 from mc.model import METRICS, units
 from mc.model.digits import (
-    axis_text,
     half_width,
     known_digits,
     rounds_per_second,
@@ -235,10 +234,11 @@ def _scorecard(
     best = {} if is_sweep else _best(results, cells, columns)
     shown = cells.filter(pl.col("cell").is_in([cell for group in groups for cell in group]))
     by_cell = {line["cell"]: line for line in shown.iter_rows(named=True)}
-    places = _places(results, by_cell, groups, varying or ["policy"])
+    lines_of = [[by_cell[cell] for cell in group] for group in groups]
+    named = places(lines_of, varying or ["policy"], results.manifest["experiment"])
     lines = tuple(
         Line(
-            _name(place),
+            place_name(place) or "every cell",
             place,
             tuple(group),
             tuple(
@@ -246,7 +246,7 @@ def _scorecard(
                 for column in columns
             ),
         )
-        for place, group in zip(places, groups, strict=True)
+        for place, group in zip(named, groups, strict=True)
     )
     sure = None if table is None else table.filter(group_on=YES)["group"].n_unique()
     alike = not is_sweep and _are_alike(columns, lines)
@@ -420,36 +420,6 @@ def _sweep_groups(
         if name not in shown:
             chosen.append([min((c for c, p in policy.items() if p == name), key=failures)])
     return chosen
-
-
-def _places(
-    results: Results,
-    lines: Mapping[int, Mapping[str, Any]],
-    groups: Sequence[Sequence[int]],
-    varying: Sequence[str],
-) -> list[dict[str, str]]:
-    """Of each group the coordinates in which its cells are equal, as a reader has them."""
-    source = results.manifest["experiment"]
-
-    def place(group: Sequence[int]) -> dict[str, str]:
-        same = [n for n in varying if len({str(lines[cell][n]) for cell in group}) == 1]
-        return {name: _coordinate(source, name, lines[group[0]][name]) for name in same}
-
-    short = [place(group) for group in groups]
-    return [
-        one if short.count(one) == 1 else place(group[:1])
-        for one, group in zip(short, groups, strict=True)
-    ]
-
-
-def _coordinate(source: Mapping[str, Any], name: str, value: Any) -> str:
-    return str(value) if name in ("scenario", "policy") else axis_text(source, name, value)
-
-
-def _name(place: Mapping[str, str]) -> str:
-    """Call a cell by its place."""
-    texts = [text if name == "policy" else f"{name} {text}" for name, text in place.items()]
-    return ", ".join(texts) or "every cell"
 
 
 def _best(results: Results, cells: pl.DataFrame, columns: Sequence[Column]) -> dict[str, set[int]]:

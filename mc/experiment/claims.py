@@ -52,6 +52,8 @@ class ClaimTable(Table):
     def check(self) -> Checked[None]:
         """Check that value, times and margin fit the relation."""
         relation, value = self.relation, self.value
+        if FAULTY in (relation, value):
+            return  # which is reported already
         numbers = value if isinstance(value, list) else [] if value is None else [value]
         finite = all(abs(number) <= LARGEST for number in numbers)
         if relation == "between":
@@ -98,11 +100,12 @@ def read_claims(tables: Sequence[ClaimTable], cells: Cells, write: Write) -> Che
 
 def _claim(table: ClaimTable, cells: Cells, write: Write) -> Checked[Claim | None]:
     faults, (scenario, policies, i) = outcome(_compared(table, cells.axes))
-    if not faults and not table.has_fault:
-        faults, _ = outcome(table.check())
-        if table.value is None and table.relation != "between" and len(policies) < 2:
-            rule = "policies must name two or more, or a value must be given"
-            faults.append(f"{rule} (to compare places of the grid, make them policies)")
+    own, _ = outcome(table.check())
+    faults += own
+    needs_two = table.value is None and table.relation not in ("between", FAULTY)
+    if needs_two and len(policies) < 2 and cells.axes.policy and table.policies is not FAULTY:
+        rule = "policies must name two or more, or a value must be given"
+        faults.append(f"{rule} (to compare places of the grid, make them policies)")
     yield from faults
     if faults or table.has_fault or scenario is None or i is None or not cells.axes.policy:
         return None

@@ -26,12 +26,27 @@ def listed(names: Collection[str]) -> str:
     return ", ".join(quote(name) for name in names)
 
 
+LIKE: Final = 0.7
+"""A name is suggested if it is at least as similar, by the ratio of `difflib`: "four" to "three" is
+not."""
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Suggest the nearest known name, if one is near."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=LIKE)
+    return f"; did you mean {quote(near[0])}?" if near else ""
+
+
 def hint(name: str, known: Collection[str]) -> str:
     """Suggest the nearest known name; where none is near, list all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"; did you mean {quote(near[0])}?"
-    return f"; there are {listed(known)}" if known else ""
+    listing = f"; there are {listed(known)}" if known else ""
+    return suggestion(name, known) or listing
+
+
+class Caution(str):
+    """A message that must be heard for the results to be understood, even by who wants none."""
+
+    __slots__ = ()
 
 
 def table_label(kind: str, number: int, name: object = None) -> str:

@@ -128,10 +128,13 @@ def advice(text: str, dimension: Dimension | None) -> str:
 
 
 def unquoted(line: str) -> str:
-    """Say how a line of TOML should give its value, if that has a unit and no quotation marks.
+    """Say how a line of TOML should give its value, if that lacks quotation marks.
 
-    Empty for any other line.
+    That is a word, or a number with a unit. Empty for any other line.
     """
+    word = re.fullmatch(r"\s*[\w.\"]+\s*=\s*([A-Za-z][\w-]*)\s*(#.*)?", line)
+    if word is not None and word[1] not in ("true", "false"):
+        return f'write "{word[1]}" in quotation marks'
     found = re.fullmatch(r"\s*[\w.\"]+\s*=\s*(-?[0-9.][^\"'#\[\]{}]*?)\s*(#.*)?", line)
     if found is None:
         return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mc import experiment as experiments
 from mc import store
+from mc.experiment.messages import Caution
 from mc.runner import costs
 from mc.runner.resume import state_of
 from mc.runner.running import results_folder
@@ -127,7 +128,7 @@ def plan(
     store.check_run(file, len(experiment.points))
     jobs = n_threads(jobs)
     for remark in experiment.remarks:
-        say(f"{file}: {remark}")
+        say(Caution(f"{file}: {remark}"))
     folder = results_folder(experiment, out)
     manifest = store.look(folder, any_version=force)
     state = state_of(experiment, manifest, folder, afresh=force)

@@ -260,7 +260,8 @@ def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
     if faults:
         raise FolderError(
             f"{folder}: holds the results of another experiment: {'; '.join(faults)}. "
-            "Give another folder with --out, or start afresh with --force"
+            f"`retrystorm show {folder}` prints them; give another folder with --out, or start "
+            "afresh with --force"
         )
     free = itertools.count(len(numbers))
     return experiments.renumber(

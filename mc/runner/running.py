@@ -13,7 +13,7 @@ from typing import Any, Final
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
-from mc.experiment.messages import cell_label
+from mc.experiment.messages import Caution, cell_label
 from mc.runner import dask
 from mc.runner.dask import Cluster
 from mc.runner.resume import Stock, cell_names, may_be_finished, state_of, take_stock
@@ -118,11 +118,12 @@ def run(
     folder = results_folder(experiment, out)
     jobs = n_threads(jobs)
     for remark in experiment.remarks:
-        say(f"{file}: {remark}")
+        say(Caution(f"{file}: {remark}"))
     manifest = store.look(folder, any_version=force)
     known: Sequence[Shard] = ()
     if manifest is None and not force and store.shard_paths(folder):
-        say(f"{folder / store.MANIFEST}: lost or damaged; it is made anew from what the rows say")
+        lost = f"{folder / store.MANIFEST}: lost or damaged"
+        say(Caution(f"{lost}; it is made anew from what the rows say"))
     if manifest is not None and not force and may_be_finished(experiment, manifest):
         state = state_of(experiment, manifest, folder)
         if state.finished:
@@ -360,7 +361,7 @@ def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
     """Move files that are no shards of this run, or overlap, out of the folder of the shards."""
     for path, fault in faults.items():
         aside = store.put_aside(job.folder, path)
-        job.say(f"{fault}; put aside in {aside}, its rows are made anew")
+        job.say(Caution(f"{fault}; put aside in {aside}, its rows are made anew"))
 
 
 # --- stages --------------------------------------------------------------------------------------
