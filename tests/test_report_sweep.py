@@ -59,7 +59,7 @@ def test_a_map_has_a_scale_of_its_own_and_outlines_the_frontier(grid: Path) -> N
     planned = maps.plan_maps(scenario, "times_usual")
     with style():
         drawing = maps.draw_maps(scenario, planned, "times_usual")
-    for (policy, _), figure in zip(planned.drawn, drawing.panels, strict=True):
+    for (policy,), figure in zip(planned.drawn, drawing.panels, strict=True):
         mesh, scale = figure.axes[0].collections[:2]
         cells = [cell for key, cell in planned.fields.items() if key[0] == policy]
         means = [view.mean(cell, "times_usual") for cell in cells]

@@ -342,6 +342,7 @@ _COUNTERS: Final = (  # in the kernel's order
         most="one",
         worst="low",
         decimals=0,
+        label="share of runs that recovered",
         exists=may_recover,
     ),
 )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from mc.store import Results
 
-SHOWN: Final = ("times_usual", "peak", "dropped")
-"""What single runs are shown by: the storm, its highest round, and who pays."""
+SHOWN: Final = ("times_usual", "peak", "dropped", "recovery")
+"""What single runs are shown by: the storm, its highest round, who pays, and for how long."""
 
 _SCHEMA: Final = pl.Schema(
     {"cell": pl.Int32(), "metric": pl.String(), "low": pl.Float64(), "high": pl.Float64()}
@@ -44,7 +44,8 @@ Counts = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
 def count_values(results: Results, numbers: list[int]) -> Counts:
     """Count the values of each of the metrics shown in some cells."""
     cells = results.cells.filter(pl.col("cell").is_in(numbers))
-    metrics = [METRICS[name] for name in SHOWN]
+    names = [name for name in SHOWN if name in set(results.summary["metric"])]
+    metrics = [METRICS[name] for name in names]
     if results.keeps_rows:
         counters = {name for m in metrics for name in (m.counter, m.per) if name}
         rows = results.scan().filter(pl.col("cell").is_in(numbers))
@@ -52,7 +53,7 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
         return {
             (cell, metric): np.unique(known.to_numpy(), return_counts=True)
             for (cell,), some in values.group_by("cell")
-            for metric in SHOWN
+            for metric in names
             if len(known := some[metric].drop_nulls().cast(pl.Float64))
         }
     divisors = {
@@ -64,7 +65,7 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
     counted = (
         results.histograms.select("cell", "metric", "count", value=number)
         .drop_nulls()
-        .filter(pl.col("cell").is_in(numbers), pl.col("metric").is_in(SHOWN))
+        .filter(pl.col("cell").is_in(numbers), pl.col("metric").is_in(names))
     )
     return {
         (cell, metric): (

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.colors import Colormap, Normalize, to_rgb
 from matplotlib.patches import Rectangle
 
+from mc.model import METRICS
 from mc.reports.notation import short
 from mc.reports.panels import Drawing, arrange, new_panels, wrapped
 from mc.reports.scenario import Scenario, spread
@@ -44,19 +45,20 @@ class Maps:
         Those that change nothing.
     fields : dict
         Cells by policy and the values of the first three of `axes`.
-    constant : dict of str to list of int
-        Policies for which the axes change nothing, with their cells: a map would be one colour.
-    drawn : list of (str, object)
-        Policy and value of the third axis of each map.
+    constant : dict of tuple to list of int
+        Maps that would be one colour: their policies and values of the third axis if there is one,
+        with their cells.
+    drawn : list of tuple
+        The same of maps that are drawn.
     n_possible : int
-        How many maps there are.
+        How many maps there are that are not of one colour.
     """
 
     axes: list[Axis]
     idle: list[Axis]
     fields: dict[tuple[Any, ...], int]
-    constant: dict[str, list[int]]
-    drawn: list[tuple[str, Any]]
+    constant: dict[tuple[Any, ...], list[int]]
+    drawn: list[tuple[Any, ...]]
     n_possible: int
 
     @property
@@ -80,14 +82,28 @@ def plan_maps(scenario: Scenario, metric: str) -> Maps:
         for line in [view.lines[cell]]
         if all(line[name] == value for name, value in fixed.items())
     }
-    constant = _constant(view, fields, metric)
-    with_cells = {key[0] for key in fields}
-    policies = [p for p in view.policies if p in with_cells and p not in constant]
-    values = axes[2].values if len(axes) > 2 else [None]
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for (policy, _, _, *third), cell in fields.items() if len(axes) > 1 else ():
+        groups.setdefault((policy, *third), []).append(cell)
+    constant = {
+        key: cells
+        for key, cells in groups.items()
+        if len({_numbers(view, cell, metric) for cell in cells}) == 1
+    }
+    possible = [key for key in groups if key not in constant]
+    by_policy = {policy: [k for k in possible if k[0] == policy] for policy, *_ in possible}
     is_main = scenario is view.stormy[0]
-    most = max(1, _MOST_MAPS // len(policies)) if is_main else 1
-    drawn = [(policy, value) for policy in policies for value in spread(values, most)]
-    return Maps(axes, idle, fields, constant, drawn, len(policies) * len(values))
+    most = max(1, _MOST_MAPS // max(1, len(by_policy))) if is_main else 1
+    drawn = [key for keys in by_policy.values() for key in spread(keys, most)]
+    return Maps(axes, idle, fields, constant, drawn, len(possible))
+
+
+def name_of(view: View, maps: Maps, key: tuple[Any, ...]) -> str:
+    """Call a map by its policy and the value of its third axis."""
+    policy, *third = key
+    parts = [policy] if len(view.policies) > 1 else []
+    parts += [f"{a.name} {a.text(v)}" for a, v in zip(maps.axes[2:3], third, strict=True)]
+    return ", ".join(parts)
 
 
 def _numbers(view: View, cell: int, metric: str) -> tuple[Any, Any]:
@@ -106,34 +122,21 @@ def _matters(scenario: Scenario, metric: str, axis: Axis) -> bool:
     return False
 
 
-def _constant(view: View, fields: dict[tuple[Any, ...], int], metric: str) -> dict[str, list[int]]:
-    by_policy: dict[str, list[int]] = {}
-    for (policy, *_), cell in fields.items():
-        by_policy.setdefault(policy, []).append(cell)
-    constant = {
-        policy: cells
-        for policy, cells in by_policy.items()
-        if len({_numbers(view, cell, metric) for cell in cells}) == 1
-    }
-    return constant if len(constant) < len(by_policy) else {}
-
-
 # --- drawing --------------------------------------------------------------------------------------
 
 
 def draw_maps(scenario: Scenario, maps: Maps, metric: str) -> Drawing:
     """Draw maps of one metric over two axes, one for each policy and value of a third axis.
 
-    Each has its own scale, at its right side. Cells that are surely on the frontier are outlined.
+    Each has its own scale, at its right side; of shares of runs it is 0 to 100 %. Cells that are
+    surely on the frontier are outlined.
     """
-    view, (x, y, *third) = scenario.view, maps.axes[:3]
+    view, x, y = scenario.view, *maps.axes[:2]
     n_x, n_y = len(x.values), len(y.values)
     width, height = (min(0.5, 2.9 / n_x), 0.3) if maps.is_written else (2.9 / n_x, 1.8 / n_y)
-    across, titles = max(1.6, width * n_x), []
-    for policy, value in maps.drawn:
-        parts = [policy] if len(view.policies) > 1 else []
-        parts += [f"{axis.name} {axis.text(value)}" for axis in third]
-        titles.append(wrapped(", ".join(parts), int(11 * (across + 0.6))))
+    across = max(1.6, width * n_x)
+    letters = int(11 * (across + 0.6))
+    titles = [wrapped(name_of(view, maps, key), letters) for key in maps.drawn]
     panels = new_panels(
         titles,
         across,
@@ -143,9 +146,8 @@ def draw_maps(scenario: Scenario, maps: Maps, metric: str) -> Drawing:
         y_label=y.title,
     )
     colors = mpl.colormaps["cividis"]
-    for (policy, value), panel in zip(maps.drawn, panels, strict=True):
-        last = [value] if third else []
-        cells = [[maps.fields.get((policy, a, b, *last)) for a in x.values] for b in y.values]
+    for (policy, *third), panel in zip(maps.drawn, panels, strict=True):
+        cells = [[maps.fields.get((policy, a, b, *third)) for a in x.values] for b in y.values]
         _draw_map(scenario, panel, metric, cells, colors)
         _label_ticks(panel, x, y, maps.is_written)
     return arrange(panels, min(len(panels), 3), has_grid=False)
@@ -163,6 +165,8 @@ def _draw_map(
     n_rows, n_columns = means.shape
     known = means[~np.isnan(means)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
+    if METRICS[metric].is_indicator:
+        low, high = 0.0, view.factor(metric)  # from never to always
     scale = Normalize(low, high if high > low else low + 1)
     look: Any = {"norm": scale, "cmap": colors, "edgecolor": "face", "linewidth": 0.3}  # no seams
     panel.pcolormesh(

@@ -95,7 +95,7 @@ def _has_published(scenario: Scenario) -> bool:
     return any(
         scenario.view.estimates[cell, metric]["published"] is not None
         for cell in scenario.chosen
-        for metric in SHOWN
+        for metric in scenario.view.known(SHOWN)
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from mc.reports.distributions import count_values, draw_distributions, histograms
-from mc.reports.maps import draw_maps, plan_maps
+from mc.reports.maps import draw_maps, name_of, plan_maps
 from mc.reports.panels import Drawing
 from mc.reports.rendering import Piece, draw, png_file, svg_file
 from mc.reports.replication import draw_run, one_run
@@ -142,6 +142,7 @@ def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:
     facts = {
         "n": of_chosen["replications"].min(),
         "step": "" if step == 1 else length_text(step, per_second),
+        "has_queue": any(scenario.view.lines[cell].get("queue") for cell in scenario.chosen),
         "peaks": [(scenario.marked(cell), rate) for cell, rate in peaks(scenario, of_chosen)],
     }
     drawing = draw_curves(scenario, of_chosen)
@@ -150,15 +151,16 @@ def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:
 
 def _sweep(scenario: Scenario) -> Iterator[Picture]:
     view, data, number = scenario.view, "summary.parquet", scenario.number
-    metrics = filter(scenario.known, (*scenario.metrics, "recovered"))
-    for metric in metrics if view.axes else ():
+    metrics = ["recovered", *scenario.metrics] if view.axes else []
+    for metric in filter(scenario.known, metrics):
         maps = plan_maps(scenario, metric)
         name = f"sweep-{number}-{metric.replace('_', '-')}"
-        facts = {"metric": metric, "maps": maps}
-        if len(maps.axes) > 1:
+        constant = {name_of(view, maps, key): cells for key, cells in maps.constant.items()}
+        facts = {"metric": metric, "maps": maps, "constant": constant}
+        if maps.drawn:
             drawing = draw_maps(scenario, maps, metric)
             yield Picture("map", name, data, drawing, scenario, facts)
-        elif maps.axes:
+        elif len(maps.axes) == 1:
             drawing = draw_lines(scenario, metric, maps)
             yield Picture("sweep", name, data, drawing, scenario, facts)
     if view.design:

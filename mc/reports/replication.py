@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,7 @@ from mc.reports.storm import (
     time_label,
     top_of_axis,
 )
-from mc.reports.style import INK, SERIES
+from mc.reports.style import DASHES, INK, SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +42,8 @@ def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, `capacity`, see
-        `mc.trace`.
+        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, `queued`,
+        `capacity`, see `mc.trace`.
     """
     from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
 
@@ -57,6 +57,7 @@ def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
             "calls": rounds.calls[0],
             "successful": rounds.successful[0],
             "waiting": rounds.waiting[0],
+            "queued": rounds.queued[0],
             "capacity": rounds.capacity,
         }
     )
@@ -96,9 +97,9 @@ def draw_replication(
     panels: list[Axes] = []
     for number, cell in alike.items():
         edges = shown.seconds(cell)
-        good, calls, waiting = (
+        good, calls, waiting, queued = (
             np.append(steps, steps[-1])
-            for name in ("successful", "calls", "waiting")
+            for name in ("successful", "calls", "waiting", "queued")
             for steps in [shown.mean(lines[number][name].to_numpy())]
         )
         served = factor * shown.mean(lines[number]["capacity"].to_numpy())
@@ -107,14 +108,19 @@ def draw_replication(
         _draw_calls(upper, edges, factor * good, factor * calls)
         draw_capacity(upper, edges, served, "/s" if per_second else "")
         label = time_label(cell)
-        (lower,) = new_panels([""], width, 0.65, x_label=label, y_label="requests\nwaiting")
-        lower.set_ylim(0, 1.08 * max(1.0, waiting.max()))
-        lower.step(edges, waiting, where="post", color=INK, linewidth=1.2)
+        unit = "waiting" if cell.queue else "requests\nwaiting"
+        (lower,) = new_panels([""], width, 0.65, x_label=label, y_label=unit)
+        lower.set_ylim(0, 1.08 * max(1.0, waiting.max(), queued.max()))
+        look: Any = {"where": "post", "linewidth": 1.2}
+        lower.step(edges, waiting, color=INK, label="requests waiting for a retry", **look)
+        if cell.queue:
+            look |= {"linestyle": DASHES[2], "label": "calls in the queue"}
+            lower.step(edges, queued, color=SERIES[0], **look)
         for panel in (upper, lower):
             panel.set_xlim(edges[0], edges[-1])
             shade_fault(panel, cell)
         panels += [upper, lower]
-    return arrange(panels, 1, legend(panels[:1]))
+    return arrange(panels, 1, legend(panels[:2]))
 
 
 def _draw_calls(

@@ -124,9 +124,10 @@ def curves(scenario: Scenario, chosen: Sequence[int]) -> pl.DataFrame:
     -------
     polars.DataFrame
         A line for each of the chosen cells and each step: `cell`, `round` (the first of the step),
-        `rounds` (of the step), `replications` (how many were recorded), `capacity`, and of the
-        calls per round, averaged over the step, the median and the ends of the middle 95 % of
-        replications.
+        `rounds` (of the step), `replications` (how many were recorded), `capacity`; of the calls
+        per round, averaged over the step, the median and the ends of the middle 95 % of
+        replications; and the medians of `useful`, calls that succeed in a round, and of `queued`,
+        calls that wait.
     """
     from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
 
@@ -143,7 +144,10 @@ def curves(scenario: Scenario, chosen: Sequence[int]) -> pl.DataFrame:
             rounds_of(until_shown, some, draws.seed, draws.generator)
             for some in np.split(draws.indices(0, n), range(at_once, n, at_once))
         ]
-        calls = np.concatenate([shown.mean(rounds.calls) for rounds in recorded])
+        calls, useful, queued = (
+            np.concatenate([shown.mean(getattr(rounds, name)) for rounds in recorded])
+            for name in ("calls", "successful", "queued")
+        )
         shares = list(_SHARES.values())
         quantiles = np.quantile(calls, shares, axis=0, method="inverted_cdf")
         columns = {
@@ -152,6 +156,8 @@ def curves(scenario: Scenario, chosen: Sequence[int]) -> pl.DataFrame:
             "rounds": np.full(shown.n_steps, shown.step),
             "replications": np.full(shown.n_steps, n),
             "capacity": shown.mean(recorded[0].capacity),
+            "useful": np.quantile(useful, 0.5, axis=0, method="inverted_cdf"),
+            "queued": np.quantile(queued, 0.5, axis=0, method="inverted_cdf"),
         }
         frames.append(pl.DataFrame(columns | dict(zip(_SHARES, quantiles, strict=True))))
     return pl.concat(frames)
@@ -182,7 +188,10 @@ def _drain(scenario: Scenario, chosen: Sequence[int]) -> float:
 
 
 def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
-    """Draw a panel for each cell, all with the same axes and colour, from what `curves` gave."""
+    """Draw a panel for each cell, all with the same axes and colour, from what `curves` gave.
+
+    Where calls wait, useful work is drawn, too, and below the length of each queue.
+    """
     cells = equally_long(_cells(scenario, scenario.chosen).values())
     panels = new_panels(
         [wrapped(scenario.marked(number), 28) for number in scenario.chosen],
@@ -195,7 +204,7 @@ def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
     for panel, cell, number in zip(panels, cells, scenario.chosen, strict=True):
         per_second = cell.rounds_per_second
         line = table.filter(pl.col("cell") == number).with_columns(
-            pl.col(*_SHARES, "capacity") * per_second
+            pl.col(*_SHARES, "capacity", "useful") * per_second
         )
         edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
         highest, served = line["high_95"].to_numpy().max(), line["capacity"].to_numpy()
@@ -203,12 +212,36 @@ def draw_curves(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         panel.set_xlim(edges[0], edges[-1])
         shade_fault(panel, cell)
         _draw_curve(panel, edges, line)
+        if cell.queue:
+            look: Any = {"color": SERIES[1], "linewidth": 1.4, "linestyle": DASHES[2]}
+            panel.step(*_changes(edges, line["useful"]), where="post", label="useful work", **look)
         drawn.append((edges, served))
     for panel, (edges, served) in zip(panels, drawn, strict=True):
         panel.set_ylim(0, 1.1 * max(tops))
         draw_capacity(panel, edges, served, "/s" if panel is panels[0] else None)
         plain_numbers(panel.yaxis)
+    with_queue = [n for n, cell in zip(scenario.chosen, cells, strict=True) if cell.queue]
+    if with_queue:
+        panels += _draw_queues(scenario, with_queue, table)
     return arrange(panels, min(3, len(panels)))
+
+
+def _draw_queues(scenario: Scenario, chosen: Sequence[int], table: pl.DataFrame) -> list[Axes]:
+    """A panel for each of the chosen cells: how many calls wait."""
+    titles = [wrapped(f"{scenario.marked(number)}: queue", 28) for number in chosen]
+    cells = equally_long(_cells(scenario, chosen).values())
+    panels = new_panels(titles, 2.1, 0.7, x_label=time_label(cells[0]), y_label="calls")
+    highest = float(table["queued"].to_numpy().max())
+    for panel, cell, number in zip(panels, cells, chosen, strict=True):
+        line = table.filter(pl.col("cell") == number)
+        edges = Stretch(line["round"][0], line.height, line["rounds"][0]).seconds(cell)
+        panel.set_xlim(edges[0], edges[-1])
+        panel.set_ylim(0, 1.1 * max(highest, 1.0))
+        shade_fault(panel, cell)
+        look: Any = {"color": SERIES[0], "linewidth": 1.6}
+        panel.step(*_changes(edges, line["queued"]), where="post", **look)
+        plain_numbers(panel.yaxis)
+    return panels
 
 
 def _draw_curve(panel: Axes, edges: NDArray[np.float64], line: pl.DataFrame) -> None:
