@@ -42,8 +42,8 @@ def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, `capacity`, see
-        `mc.trace`.
+        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, `queued`,
+        `capacity`, see `mc.trace`.
     """
     from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
 
@@ -57,6 +57,7 @@ def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
             "calls": rounds.calls[0],
             "successful": rounds.successful[0],
             "waiting": rounds.waiting[0],
+            "queued": rounds.queued[0],
             "capacity": rounds.capacity,
         }
     )
@@ -84,7 +85,8 @@ def draw_replication(
     """Draw one replication of some cells, round by round, from what `mc.trace` gives.
 
     Cells and their labels are given by number. Each has two panels: calls that succeed and calls
-    that fail, stacked; below how many requests wait. `per_second`: rounds of a reader's second, or
+    that fail, stacked; below how many requests wait for a retry, or where there is a queue how many
+    calls stand in it. `per_second`: rounds of a reader's second, or
     None where a reader is given rounds; `width` of the axes in inches.
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
@@ -98,16 +100,20 @@ def draw_replication(
         edges = shown.seconds(cell)
         good, calls, waiting = (
             np.append(steps, steps[-1])
-            for name in ("successful", "calls", "waiting")
+            for name in ("successful", "calls", "queued" if cell.queue else "waiting")
             for steps in [shown.mean(lines[number][name].to_numpy())]
         )
         served = factor * shown.mean(lines[number]["capacity"].to_numpy())
         (upper,) = new_panels([wrapped(labels[number], int(14 * width))], width, 1.5, y_label=per)
         upper.set_ylim(0, top_of_axis(factor * highest, served, factor))
-        _draw_calls(upper, edges, factor * good, factor * calls)
+        others = "fail, or wait in the queue" if cell.queue else "fail"
+        _draw_calls(upper, edges, factor * good, factor * calls, others)
         draw_capacity(upper, edges, served, "/s" if per_second else "")
-        label = time_label(cell)
-        (lower,) = new_panels([""], width, 0.65, x_label=label, y_label="requests\nwaiting")
+        label, below = (
+            time_label(cell),
+            "calls in\nthe queue" if cell.queue else "requests\nwaiting",
+        )
+        (lower,) = new_panels([""], width, 0.65, x_label=label, y_label=below)
         lower.set_ylim(0, 1.08 * max(1.0, waiting.max()))
         lower.step(edges, waiting, where="post", color=INK, linewidth=1.2)
         for panel in (upper, lower):
@@ -122,21 +128,22 @@ def _draw_calls(
     edges: NDArray[np.float64],
     good: NDArray[np.float64],
     calls: NDArray[np.float64],
+    others: str,
 ) -> None:
-    """Calls that succeed, and above them those that fail."""
+    """Calls that succeed, and above them the others; of a queue more may succeed than are made."""
     panel.fill_between(
         edges, 0, good, step="post", color=SERIES[0], alpha=0.75, linewidth=0, label="succeed"
     )
     panel.fill_between(
         edges,
         good,
-        calls,
+        np.maximum(good, calls),
         step="post",
         facecolor="none",
         edgecolor=SERIES[1],
         hatch="//////",
         linewidth=0.0,
-        label="fail",
+        label=others,
     )
     panel.step(edges, calls, where="post", color=SERIES[1], linewidth=1.1, label="calls")
 
