@@ -96,6 +96,8 @@ def test_one_table_is_the_same_in_json_and_csv(results: Path, name: str) -> None
         for key, text in row.items():
             value = record[key]
             got = type(value)(text) if isinstance(value, int | float) else text or None
+            if isinstance(value, bool):
+                got = {"true": True, "false": False}[text]
             expected = value
             assert got == expected, key
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
+from folders import run
 from oracle_budgets import Consecutive, Envoy, Resilience4j
 from oracle_world import World, services
 from polars.testing import assert_frame_equal
 from scipy import stats
+from typer.testing import CliRunner
 from worlds import cell_of, differences, random_worlds
 
 import mc
-from mc import kernel
+from mc import kernel, reports
+from mc.cli import app
 from mc.kernel import layout
 from mc.kernel.queues import NO_PLACE, empty_queue
 from mc.model import COUNTERS, MAX_LAYERS, Cell, chain_kind, counters_of, tables
@@ -371,3 +375,76 @@ def test_a_trace_adds_up_with_a_queue_too() -> None:
     joined = rounds["calls"] - rounds["queued"].diff().fill_null(rounds["queued"][0])
     # what neither joins nor is left in the queue was refused or served
     assert joined.sum() >= row["refused"] + row["successful"]
+
+
+# What is printed ----------------------------------------------------------------------------------
+
+SMALL: Final = """title = "t"
+replications = 200
+[fixed]
+rounds = 3000
+capacity = 3
+fault_start = 300
+fault_rounds = 400
+queue = 10_000
+timeout = 100
+backoff_base = 10
+backoff_factor = 1
+backoff_cap = 10
+[[policy]]
+name = "calm"
+arrivals_per_second = 60
+[[policy]]
+name = "stuck"
+arrivals_per_second = 200
+tries = [2]
+[[policy]]
+name = "no queue"
+arrivals_per_second = 60
+tries = [2]
+queue = 0
+timeout = "none"
+[[claim]]
+text = "it comes back"
+metric = "recovered"
+policies = ["calm"]
+relation = "="
+value = 1
+[[claim]]
+text = "within two seconds"
+metric = "recovery"
+policies = ["stuck"]
+relation = "<="
+value = "2 s"
+"""
+
+
+def test_a_folder_says_how_many_runs_come_back_and_when(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    run(SMALL, folder)
+    results = mc.load(folder)
+    found = {
+        (line["cell"], line["metric"]): line
+        for line in results.summary.filter(pl.col("metric").is_in(["recovered", "recovery"]))
+        .iter_rows(named=True)
+    }  # fmt: skip
+    # all, and none: the bound is that of 200 of 200, 0.025 ** (1 / 200)
+    bound = 0.025 ** (1 / 200)
+    calm, stuck = found[0, "recovered"], found[1, "recovered"]
+    assert [calm[name] for name in ("mean", "ci_low", "ci_high")] == pytest.approx([1, bound, 1])
+    assert [stuck[name] for name in ("mean", "ci_low", "ci_high")] == pytest.approx(
+        [0, 0, 1 - bound]
+    )
+    # of those that did not recover it is later than the run, and where there is no queue nothing
+    assert found[0, "recovery"]["share_defined"] == 1
+    assert found[0, "recovery"]["mean"] > 0
+    assert (found[1, "recovery"]["n"], found[1, "recovery"]["share_defined"]) == (0, 0)
+    assert found[2, "recovery"]["share_defined"] is None
+    assert found[2, "recovered"]["n"] == 0
+    claims = results.claims.select("n_holds", "share").rows()
+    assert claims == [(200, 1.0), (0, 0.0)]
+
+    shown = " ".join(CliRunner().invoke(app, ["show", str(folder)]).stdout.split())
+    assert "queue, and whether it comes back" in shown
+    assert shown.count("the model has no queue that could keep the storm alive") == 1
+    assert "Queue and recovery" in reports.report(results, png=False).read_text("utf-8")

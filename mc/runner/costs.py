@@ -39,9 +39,10 @@ FAILURE_NS: Final = 20.0
 # ... of which n cells that wait alike cost together as much as so many, and a share of n, alone
 SHARED_CELLS: Final = 2.0
 SHARED_CELL: Final = 1 / 16
-# in the general loop: a round or a call, and a retry
+# in the general loop: a round or a call, a retry, and a call that may wait
 GENERAL_NS: Final = 9.0
 GENERAL_RETRY_NS: Final = 45.0
+QUEUE_NS: Final = 30.0
 # with the lesson's generator, of which cells share nothing: a round or a call
 LESSON_NS: Final = 30.0
 # the tables that the kernel reads, for a cell
@@ -199,7 +200,8 @@ def _row_ns(
     if generator == "lesson":
         return LESSON_NS * (cell.rounds + calls)
     if kernel.loop_of(model.chain_kind(cell)) is not None:
-        return GENERAL_NS * (cell.rounds + calls) + GENERAL_RETRY_NS * retries
+        queued = QUEUE_NS * calls if cell.queue else 0.0
+        return GENERAL_NS * (cell.rounds + calls) + GENERAL_RETRY_NS * retries + queued
     can_fail = cell.can_fail
     drawn = (DRAW_ROUND_NS + DRAW_FAILURE_ROUND_NS * can_fail) * cell.rounds
     start, end = cell.window
