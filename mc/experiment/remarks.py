@@ -57,6 +57,9 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "the fault lasts until the last round, so no recovery is seen": lambda cell: (
         cell.window[0] < cell.rounds <= cell.window[1]
     ),
+    "the recorded traffic goes on when the run ends: what comes later is cut": lambda cell: (
+        cell.traffic is not None and cell.traffic.covers > cell.rounds
+    ),
     "more requests arrive than the capacity serves, fault or not": lambda cell: (
         cell.mean_requests > cell.capacity * cell.rounds
     ),

@@ -6,10 +6,12 @@ beside the open traffic does not change its luck.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import json
 import math
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -26,6 +28,7 @@ from mc.model.parameters import (
     one_of,
     or_none,
     real,
+    text,
     whole,
 )
 from mc.model.settings import Settings, schema_of
@@ -78,6 +81,20 @@ class Counts:
         if self.numbers is None:
             raise ValueError(f"the counts {self.sha256} are not at hand")
         return np.frombuffer(self.numbers, "<f8")
+
+    @property
+    def packed(self) -> str | None:
+        """The numbers as a text: the doubles by zlib, in base64."""
+        if self.numbers is None:
+            return None
+        return base64.b64encode(zlib.compress(self.numbers, 9)).decode()
+
+    @classmethod
+    def unpacked(cls, packed: str) -> Counts:
+        """Read what `packed` gave."""
+        import numpy as np
+
+        return cls.of(np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<f8"))
 
     @functools.cached_property
     def first_fraction(self) -> int | None:
@@ -174,6 +191,9 @@ def _or_text(parameter: Parameter) -> dict[str, Any]:
 
 # --- the parameter -------------------------------------------------------------------------------
 
+_OF_FILES: Final = ("file", "column", "times", "timestamps")
+"""Entries that say where counts come from, and are no part of what they are."""
+
 DEPTHS: Final = {"rates": 2, "counts": 1, "bursts": 2}
 """Of the entries that are lists: lists within each other, a row as a list."""
 
@@ -214,6 +234,32 @@ class Traffic(Settings):
         "",
         "none: there are as many as the counts say; poisson: so many on average",
     )
+    file: str | None = declare(
+        or_none(text()),
+        None,
+        "",
+        "a CSV or Parquet file with the counts, relative to the experiment file",
+        compare=False,
+    )
+    column: str | None = declare(
+        or_none(text()), None, "", "the column of the file that holds the counts", compare=False
+    )
+    times: str | None = declare(
+        or_none(text()),
+        None,
+        "",
+        "the column that says when each step begins: then steps that are missing are a fault",
+        compare=False,
+    )
+    # to the microsecond, in whatever zone they are
+    timestamps: str | None = declare(
+        or_none(text()),
+        None,
+        "",
+        "in place of column and per: the column that holds the time of each request, in order; the "
+        "first comes in round 0",
+        compare=False,
+    )
     bursts: tuple[tuple[int, int], ...] | None = declare(
         or_none(rows_of({"at": _AT, "count": _COUNT}, sums=True)),
         None,
@@ -233,10 +279,12 @@ class Traffic(Settings):
             yield f"{name} must have rates or counts, got both"
         if not self.written:
             yield f"{name} must have one or more of {', '.join(self.declared())}, got none"
-        if self.counts is None:
-            for entry in ("per", "noise"):
+        if self.counts is None and self.file is not None:
+            yield f"{name}.file is read with an experiment file; give its numbers as {name}.counts"
+        elif self.counts is None:
+            for entry in ("per", "noise", "column", "times", "timestamps"):
                 if getattr(self, entry) is not None:
-                    yield f"{name}.{entry} needs {name}.counts"
+                    yield f"{name}.{entry} needs {name}.counts or {name}.file"
         elif self.per is None:
             yield f'{name}.per is missing: it must be the length of a step, such as "1 s"'
         elif self.noise is None and self.counts.first_fraction is not None:
@@ -246,13 +294,18 @@ class Traffic(Settings):
                 f'noise = "poisson", got {self.counts.values[i]:g}'
             )
 
+    @property
+    def covers(self) -> int:
+        """Rounds that the counts cover; 0 without counts."""
+        return self.counts.n * (self.per or 0) if self.counts is not None else 0
+
     def cover(self, n_rounds: int, rounds_per_second: float) -> str | None:
         """Say that counts end before the run, if they do."""
-        if self.counts is None or self.per is None or self.counts.n * self.per >= n_rounds:
+        if self.counts is None or self.covers >= n_rounds:
             return None
         run, covered = (
             f"{units.format_time(n / rounds_per_second)} ({n} rounds)"
-            for n in (n_rounds, self.counts.n * self.per)
+            for n in (n_rounds, self.covers)
         )
         return f"counts must cover the run of {run}, they end after {covered}: lower rounds"
 
@@ -260,14 +313,15 @@ class Traffic(Settings):
     def table(self) -> dict[str, Any]:
         """What differs from the defaults, in types that TOML and JSON have."""
         table = super().table
-        del table["kind"]
+        for name in ("kind", *_OF_FILES):
+            table.pop(name, None)
         if self.counts is not None:
             table["counts"] = {"sha256": self.counts.sha256, "n": self.counts.n}
         return table
 
     def __str__(self) -> str:
         """Write it as columns have it: JSON, times in rounds and rates per round."""
-        return json.dumps(self.table)
+        return json.dumps(self.table | ({"file": self.file} if self.file else {}))
 
     def in_words(self, per_second: float) -> str:
         """Write it for a reader."""
@@ -285,7 +339,8 @@ class Traffic(Settings):
             parts.append(f"rates {listed(points)}")
         if self.counts is not None:
             noise = ", with Poisson noise" if self.noise else ""
-            parts.append(f"{self.counts.n} counts per {time(self.per or 1)}{noise}")
+            of = f" of {self.file}" if self.file else ""
+            parts.append(f"{self.counts.n} counts{of} per {time(self.per or 1)}{noise}")
         if self.bursts:
             parts.append(f"bursts {listed([f'{n} at {time(t)}' for t, n in self.bursts])}")
         return f"({'; '.join(parts)})"

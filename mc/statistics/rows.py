@@ -66,13 +66,6 @@ def mean_window_requests(cells: pl.DataFrame) -> pl.Expr:
     return N_WINDOW_ROUNDS * RATE_PER_ROUND
 
 
-def usual_rate(cells: pl.DataFrame) -> pl.Expr:
-    """Requests that arrive in a round of the fault window on average, as `mean_requests`."""
-    if not has_traffic(cells):
-        return RATE_PER_ROUND
-    return pl.when(N_WINDOW_ROUNDS > 0).then(mean_window_requests(cells) / N_WINDOW_ROUNDS)
-
-
 def per_cell(name: PerCell, cells: pl.DataFrame) -> pl.Expr:
     """A denominator of a ratio that is constant in a cell, as `mean_requests`."""
     return N_WINDOW_ROUNDS if name == "window_rounds" else mean_window_requests(cells)
