@@ -53,9 +53,11 @@ CELL_COLUMNS: Final[dict[str, Column]] = (
         "longest_wait": Column(
             "int64", "rounds", "most rounds between an arrival and its last attempt"
         ),
-        MEAN_REQUESTS: Column("float", "requests", "requests of a run on average"),
+        MEAN_REQUESTS: Column("float", "requests", "mean of a run; NULL with workers"),
         MEAN_WINDOW_REQUESTS: Column(
-            "float", "requests", "requests that arrive in the fault window on average"
+            "float",
+            "requests",
+            "requests that arrive in the fault window on average; NULL with workers",
         ),
         COUNTS: Column("text", "", "counts of recorded traffic, as 64-bit floats, zlib and base64"),
         "baseline": Column("int32", "", "number of the cell it is compared with"),

@@ -1,7 +1,7 @@
 """Traffic other than a constant stream: ``traffic = {rates = [[0, "50/s"], ["30 s", "200/s"]]}``.
 
-Within a round the open traffic comes first (of a rate, or of counts), then bursts; so what stands
-beside the open traffic does not change its luck.
+Within a round the open traffic comes first (of a rate, or of counts), then bursts, then workers; so
+what stands beside the open traffic does not change its luck.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from mc.model.settings import Settings, schema_of
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+MAX_WORKERS: Final = 10_000_000
+"""Most workers: an entry of the timing wheel has 24 bits for a request."""
 
 MAX_ROUNDS: Final = 4_000_000
 """Longest run: an entry of the timing wheel has 23 bits for the round of an arrival."""
@@ -207,7 +210,7 @@ class Traffic(Settings):
     """Requests other than a constant Poisson stream.
 
     Rates or counts are the open traffic in place of `arrivals_per_second`, which is 0 beside them.
-    Bursts come beside any.
+    Bursts and workers come beside any.
     """
 
     kind: ClassVar[str] = "traffic"
@@ -266,6 +269,17 @@ class Traffic(Settings):
         "",
         "requests that come at once, [time, how many], beside the other traffic",
     )
+    # after a request that ended in round t a worker makes the next in round t + 1 + think
+    workers: int | None = declare(
+        or_none(whole(1, MAX_WORKERS)),
+        None,
+        "workers",
+        "a closed loop: each makes a request in round 0, and the next when that has ended and it "
+        "has thought",
+    )
+    think: int | None = declare(
+        or_none(whole(0, INT32_MAX)), None, "rounds", "how long a worker thinks; none: not at all"
+    )
 
     @property
     def is_open(self) -> bool:
@@ -274,6 +288,8 @@ class Traffic(Settings):
 
     def conflicts(self, name: str, rounds_per_second: float) -> Iterator[str]:
         """Say which entries cannot stand together, or not alone."""
+        if self.think is not None and self.workers is None:
+            yield f"{name}.think needs {name}.workers"
         given = [entry for entry in ("rates", "counts") if getattr(self, entry) is not None]
         if len(given) == 2:
             yield f"{name} must have rates or counts, got both"
@@ -343,6 +359,8 @@ class Traffic(Settings):
             parts.append(f"{self.counts.n} counts{of} per {time(self.per or 1)}{noise}")
         if self.bursts:
             parts.append(f"bursts {listed([f'{n} at {time(t)}' for t, n in self.bursts])}")
+        if self.workers:
+            parts.append(f"{self.workers} workers, think {time(self.think or 0)}")
         return f"({'; '.join(parts)})"
 
 
@@ -369,11 +387,11 @@ def kind() -> Kind:
 
 
 def usual_arrivals(traffic: object, usual: float) -> float:
-    """What `arrivals_per_second` is if nobody says it: `usual`, or 0 beside other open traffic."""
+    """What `arrivals_per_second` is if nobody says it: `usual`, or 0 beside all but bursts."""
     entries = traffic.entries if isinstance(traffic, Traffic) else traffic
-    open_ones = ("rates", "counts", "file")
-    is_open = isinstance(entries, Mapping) and any(entries.get(name) for name in open_ones)
-    return 0.0 if is_open else usual
+    others = ("rates", "counts", "file", "workers")
+    has_others = isinstance(entries, Mapping) and any(entries.get(name) for name in others)
+    return 0.0 if has_others else usual
 
 
 # --- what it brings in each round ----------------------------------------------------------------
@@ -395,7 +413,7 @@ class Arrivals(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def arrivals_of(traffic: Traffic, rate: float, n_rounds: int) -> Arrivals:
-    """What arrives in each of n rounds, beside a constant rate per round."""
+    """What arrives in each of n rounds, beside a constant rate per round, and workers."""
     import numpy as np
 
     known, means = np.zeros(n_rounds, np.int64), np.full(n_rounds, rate)
@@ -436,7 +454,10 @@ def _straight(points: Sequence[tuple[int, float]], n_rounds: int) -> list[float]
 def mean_requests(
     traffic: Traffic | None, rate: float, n_rounds: int, start: int, stop: int
 ) -> float:
-    """Requests that arrive on average in the rounds from `start` to before `stop`, of n rounds."""
+    """Requests that arrive on average in the rounds from `start` to before `stop`, of n rounds.
+
+    Those of workers are not among them.
+    """
     start, stop = min(start, n_rounds), min(stop, n_rounds)
     if traffic is None:
         return rate * (stop - start)
