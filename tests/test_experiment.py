@@ -206,12 +206,13 @@ def test_published_figures_keep_the_digits_they_were_printed_with(tmp_path: Path
 def test_the_cell_table_has_every_parameter_and_no_nan(tmp_path: Path) -> None:
     table = cell_table(load(tmp_path, SMALL))
     derived = ["max_attempts", "longest_wait", "mean_requests", "mean_window_requests"]
-    derived += ["baseline", "identity"]
+    derived += ["traffic_counts", "baseline", "identity"]
     derived += ["replications", "stopped_by"]
     assert table.columns == ["cell", "scenario", "policy", *PARAMETERS, *derived]
     types = {name: str(dtype) for name, dtype in table.schema.items()}
     got = [types[c] for c in ("cell", "scenario", "rounds", "tries", "budget", *derived)]
-    counts = ["Int32", "Int64", "Float64", "Float64", "Int32", "String", "Int64", "String"]
+    counts = ["Int32", "Int64", "Float64", "Float64"]
+    counts += ["String", "Int32", "String", "Int64", "String"]
     assert got == ["Int32", "String", "Int32", "String", "Float64", *counts]
     assert table["tries"].to_list() == ["1", "1", "3", "3"] * 2
     assert table["budget"].null_count() == 8

@@ -117,6 +117,7 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "longest_wait": pl.Int64(),
         "mean_requests": pl.Float64(),
         "mean_window_requests": pl.Float64(),
+        "traffic_counts": STRING,
         "baseline": pl.Int32(),
         "identity": STRING,
         "replications": pl.Int64(),

@@ -47,12 +47,7 @@ def arrivals_of(cell: Cell, replications: list[int], seed: int = 1) -> list[list
 
 def in_few_loops(worlds: list[World]) -> list[World]:
     """Leave out kinds of budgets, each of which is a loop of its own."""
-    return [
-        world
-        for world in worlds
-        if (world.budget is None or isinstance(world.budget, float))
-        and not (world.traffic and world.traffic.workers)
-    ]
+    return [world for world in worlds if world.budget is None or isinstance(world.budget, float)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -361,7 +356,7 @@ def test_a_grid_varies_an_entry_of_the_traffic(tmp_path: Path) -> None:
         ((500, 10),),
         ((500, 1000),),
     ]
-    assert all(point.parameters.mean_requests > 1250 for point in got)
+    assert all((point.parameters.mean_requests or 0) > 1250 for point in got)
     with pytest.raises(ExperimentError, match="one or more entries must be lists of values"):
         load(tmp_path, f"{RAMP}[grid]\ntraffic.bursts = [[3, 10]]")
 
@@ -401,3 +396,201 @@ def test_cells_with_other_traffic_stand_in_other_blocks() -> None:
     assert [block.ids for block in blocks] == [(0, 5), (1,), (2,), (3,), (4,)]
     assert {kernel.loop_of(chain_kind(cell)) for cell in cells} == {None}
     assert cell_of(World()) == make()
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def of_file(tmp_path: Path, entries: str, fixed: str = 'rounds = "4 s"') -> Cell:
+    """Read an experiment whose traffic is a file beside it."""
+    text = f'title = "t"\n[fixed]\n{fixed}\ntraffic = {{{entries}}}\n'
+    (point,) = load(tmp_path, text).points
+    return point.parameters
+
+
+def fault_of(tmp_path: Path, entries: str, fixed: str = 'rounds = "4 s"') -> str:
+    """Give the one fault of such an experiment, without the place."""
+    with pytest.raises(ExperimentError) as caught:
+        of_file(tmp_path, entries, fixed)
+    (fault,) = caught.value.faults
+    return fault.split(": ", 2)[2]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_is_its_counts(tmp_path: Path, kind: str) -> None:
+    frame = pl.DataFrame({"second": [0, 1, 2, 3], "requests": [120, 0, 7, 30]})
+    getattr(frame, f"write_{kind}")(tmp_path / f"trace.{kind}")
+    cell = of_file(tmp_path, f'file = "trace.{kind}", column = "requests", per = "1 s"')
+    assert cell == make(rounds=400, traffic={"counts": [120, 0, 7, 30], "per": 100})
+    assert cell.identity == make(rounds=400, traffic=cell.traffic).identity
+    (got,) = arrivals_of(cell, [0])
+    assert [sum(got[t : t + 100]) for t in range(0, 400, 100)] == [120, 0, 7, 30]
+
+
+def test_means_may_be_fractions(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("requests\n120.5\n1e2\n0.25\n7\n")
+    cell = of_file(tmp_path, 'file = "trace.csv", per = "1 s", noise = "poisson"')
+    assert cell.mean_requests == pytest.approx(227.75)
+    fault = fault_of(tmp_path, 'file = "trace.csv", per = "1 s"')
+    expected = 'line 2: requests must be a whole number >= 0 (or a mean, with noise = "poisson")'
+    assert fault == f'traffic.file "trace.csv" {expected}, got 120.5'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("n\n1\n-2\n3\n4\n", "line 3: n must be a whole number >= 0, got -2"),
+        ("n\n1\n2\nNaN\n4\n", "line 4: n must be a number >= 0, got 'NaN'"),
+        ("n\n1\n2\ninf\n4\n", "line 4: n must be a number >= 0, got 'inf'"),
+        ("n,m\n1,1\n,1\n3,1\n4,1\n", "line 3: n must be a number >= 0, got nothing"),
+        ('n\n1\n"1,000"\n3\n4\n', "line 3: n must be a number >= 0, got '1,000'"),
+        ("n\n1\ntwo\n3\n4\n", "line 3: n must be a number >= 0, got 'two'"),
+        ("m,o\n1,1\n", 'has no column "n"; there are "m", "o"'),
+        ("n;m\n1;1\n", 'has no column "n"; there are "n;m"'),
+        ("n\n", "has no rows"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("n\n1,2,3\n", "is no CSV file: "),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, content: str, expected: str) -> None:
+    (tmp_path / "trace.csv").write_text(content)
+    fault = fault_of(tmp_path, 'file = "trace.csv", column = "n", per = "1 s"')
+    assert fault.startswith(f'traffic.file "trace.csv" {expected}')
+
+
+def test_a_file_that_is_not_there_or_of_another_kind_is_refused(tmp_path: Path) -> None:
+    fault = fault_of(tmp_path, 'file = "none.csv", per = "1 s"')
+    assert fault == (
+        'traffic.file "none.csv" cannot be read: No such file or directory '
+        f"({tmp_path / 'none.csv'})"
+    )
+    assert "must end in .csv or .parquet" in fault_of(tmp_path, 'file = "a.xlsx", per = "1 s"')
+    (tmp_path / "a.parquet").write_text("n\n1\n")
+    assert "is no Parquet file: " in fault_of(tmp_path, 'file = "a.parquet", per = "1 s"')
+    pl.DataFrame({"n": ["1", "2"]}).write_parquet(tmp_path / "a.parquet")
+    got = fault_of(tmp_path, 'file = "a.parquet", per = "1 s"')
+    assert got.endswith('column "n" must be of numbers, it is String')
+    pl.DataFrame({"n": [1, None]}).write_parquet(tmp_path / "a.parquet")
+    got = fault_of(tmp_path, 'file = "a.parquet", per = "1 s"')
+    assert got.endswith("row 2: n must be a number >= 0, got nothing")
+
+
+def test_a_file_that_is_shorter_than_the_run_is_refused_and_a_longer_one_is_cut(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "trace.csv").write_text("n\n1\n2\n3\n4\n")
+    entries = 'file = "trace.csv", per = "1 s"'
+    fault = fault_of(tmp_path, entries, 'rounds = "5 s"')
+    assert fault.endswith(
+        "counts must cover the run of 5 s (500 rounds), they end after 4 s (400 rounds): "
+        "lower rounds"
+    )
+    text = f'title = "t"\n[fixed]\nrounds = "3 s"\ntraffic = {{{entries}}}\n'
+    (remark,) = load(tmp_path, text).remarks
+    assert remark.startswith("the recorded traffic goes on when the run ends")
+
+
+def test_ten_million_rows_are_too_many_counts(tmp_path: Path) -> None:
+    counts = pl.DataFrame({"n": np.zeros(10_000_000, np.uint8)})
+    counts.write_parquet(tmp_path / "long.parquet")
+    fault = fault_of(tmp_path, 'file = "long.parquet", per = 1')
+    assert fault.endswith("has 10000000 rows, a run has <= 4000000 rounds: add steps up")
+    counts.write_parquet(tmp_path / "long.parquet")
+    cell = of_file(tmp_path, 'file = "long.parquet", timestamps = "n"', "rounds = 1")
+    assert cell.mean_requests == 10_000_000
+
+
+def test_steps_that_are_missing_are_a_fault_where_times_are_given(tmp_path: Path) -> None:
+    lines = ["at,n", *(f"2026-12-01T00:00:0{s}Z,5" for s in (0, 1, 2, 4, 5))]
+    entries = 'file = "trace.csv", column = "n", per = "1 s", times = "at"'
+    (tmp_path / "trace.csv").write_text("\n".join(lines))
+    fault = fault_of(tmp_path, entries)
+    expected = "line 5: at must be 1 s after the row before it, got '2026-12-01T00:00:04Z'"
+    assert fault.endswith(expected)
+    (tmp_path / "trace.csv").write_text("at,n\n0,5\n1,5\n2,5\n3,5\n")
+    assert of_file(tmp_path, entries).mean_requests == 20
+
+
+ZONES: Final = "at\n2026-03-29T01:59:59.5+01:00\n2026-03-29T03:00:00+02:00\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("at\n7.0\n7.3\n7.3\n7.309999\n7.31\n", [0, 30, 30, 30, 31]),
+        ("at\n1764547200.0\n1764547200.3\n", [0, 30]),
+        ("at\n2026-12-01 23:59:59.99\n2026-12-02 00:00:00.48\n", [0, 49]),
+        (ZONES, [0, 50]),  # a clock that is put forward
+    ],
+)
+def test_times_are_put_into_their_rounds(tmp_path: Path, content: str, expected: list[int]) -> None:
+    (tmp_path / "trace.csv").write_text(content)
+    rounds = f"rounds = {expected[-1] + 1}"
+    cell = of_file(tmp_path, 'file = "trace.csv", timestamps = "at"', rounds)
+    (got,) = arrivals_of(cell, [0])
+    assert got == np.bincount(expected).tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("at\n1\n3\n2\n", "line 4: at must not be earlier than before it, got '2'"),
+        ("at\n1\n-\n2\n", "line 3: at must be a time in seconds, or a date with time, got '-'"),
+        (f"{ZONES}2026-03-29T03:00:01\n", "line 4: at must have a time zone as before it"),
+        ("at\n2026-03-29T03:00:01\n2026-02-30\n", "line 3: at must be a time in seconds, or"),
+        ("at\n0\n4e9\n", "goes on for 1 111 111 h, a run has <= 4000000 rounds"),
+    ],
+)
+def test_bad_times_are_refused_with_their_line(tmp_path: Path, content: str, expected: str) -> None:
+    (tmp_path / "trace.csv").write_text(content)
+    fault = fault_of(tmp_path, 'file = "trace.csv", timestamps = "at"')
+    assert fault.startswith(f'traffic.file "trace.csv" {expected}')
+
+
+def test_times_of_parquet_files_may_have_zones(tmp_path: Path) -> None:
+    times = pl.datetime_range(
+        pl.datetime(2026, 3, 29), pl.datetime(2026, 3, 29, 0, 0, 3), "500ms", eager=True
+    )
+    for column in (times, times.dt.replace_time_zone("UTC"), times.dt.cast_time_unit("ns")):
+        pl.DataFrame({"at": column}).write_parquet(tmp_path / "trace.parquet")
+        cell = of_file(tmp_path, 'file = "trace.parquet", timestamps = "at"', "rounds = 301")
+        assert np.flatnonzero(arrivals_of(cell, [0])[0]).tolist() == [*range(0, 301, 50)]
+
+
+def test_a_file_of_a_replications_arrivals_gives_its_row_again(tmp_path: Path) -> None:
+    way: dict[str, Any] = {"rounds": 1000, "fault_rounds": 100, "tries": (3, 3), "budget": 0.3}
+    cell = make(**way)
+    (counts,) = arrivals_of(cell, [5], seed=7)
+    pl.DataFrame({"n": counts}).write_csv(tmp_path / "trace.csv")
+    fixed = "rounds = 1000\nfault_rounds = 100\ntries = [3, 3]\nbudget = 0.3"
+    again = of_file(tmp_path, 'file = "trace.csv", per = 1', fixed)
+    got, expected = rows_of(again, cell, replications=[5])
+    assert_frame_equal(got, expected)
+
+
+def test_a_results_folder_needs_the_file_no_more(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("n\n120\n80\n")
+    text = """
+title = "t"
+replications = 20
+[fixed]
+rounds = "2 s"
+traffic = {file = "trace.csv", per = "1 s"}
+[grid]
+capacity = [1, 2]
+"""
+    read = load(tmp_path, text)
+    results = mc.run(tmp_path / "traffic.toml", out=tmp_path / "results", jobs=1)
+    assert "trace.csv" in str(results.manifest["experiment"]["fixed"])
+    (tmp_path / "trace.csv").unlink()
+    again = experiment.cells_of(results.cells)
+    assert again == {point.cell: point.parameters for point in read.points}
+    checked = mc.verify(tmp_path / "results", all_rows=True)
+    assert checked.ok, checked.faults
+    # the same file goes on; another is another experiment
+    (tmp_path / "trace.csv").write_text("n\n120\n80\n")
+    assert mc.run(tmp_path / "traffic.toml", out=tmp_path / "results", jobs=1).complete
+    (tmp_path / "trace.csv").write_text("n\n120\n81\n")
+    with pytest.raises(Exception, match="another experiment"):
+        mc.run(tmp_path / "traffic.toml", out=tmp_path / "results", jobs=1)

@@ -70,6 +70,7 @@ from mc.experiment.cell_table import (
     cell_table,
     cells_of,
     completed,
+    counts_of,
 )
 from mc.experiment.cells import Progress
 from mc.experiment.experiment import (
@@ -108,6 +109,7 @@ __all__ = [
     "cell_table",
     "cells_of",
     "completed",
+    "counts_of",
     "json_schema",
     "of_source",
     "read",

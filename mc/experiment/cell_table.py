@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.experiment.experiment import Experiment
 from mc.model import PARAMETERS, Cell, Column, schema_of
 from mc.model.columns import MEAN_REQUESTS, MEAN_WINDOW_REQUESTS
+from mc.model.traffic import Counts
 
 if TYPE_CHECKING:
     import polars as pl
 
+COUNTS: Final = "traffic_counts"
 FIXED: Final = "fixed"
 PRECISION: Final = "precision"
 MAX: Final = "max"
@@ -51,10 +53,13 @@ CELL_COLUMNS: Final[dict[str, Column]] = (
         "longest_wait": Column(
             "int64", "rounds", "most rounds between an arrival and its last attempt"
         ),
-        MEAN_REQUESTS: Column("float", "requests", "requests of a run on average"),
+        MEAN_REQUESTS: Column("float", "requests", "mean of a run; NULL with workers"),
         MEAN_WINDOW_REQUESTS: Column(
-            "float", "requests", "requests that arrive in the fault window on average"
+            "float",
+            "requests",
+            "requests that arrive in the fault window on average; NULL with workers",
         ),
+        COUNTS: Column("text", "", "counts of recorded traffic, as 64-bit floats, zlib and base64"),
         "baseline": Column("int32", "", "number of the cell it is compared with"),
         "identity": Column("text", "", "hash of the parameters"),
         "replications": Column(
@@ -116,12 +121,25 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
         "longest_wait": [cell.longest_wait for cell in cells],
         MEAN_REQUESTS: [cell.mean_requests for cell in cells],
         MEAN_WINDOW_REQUESTS: [cell.mean_window_requests for cell in cells],
+        COUNTS: [_packed(cell) for cell in cells],
         "baseline": experiment.baselines,
         "identity": [cell.identity for cell in cells],
         "replications": [stop and stop.n for stop in stopped],
         "stopped_by": [stop and stop.by for stop in stopped],
     }
     return pl.DataFrame(columns, schema)
+
+
+def _packed(cell: Cell) -> str | None:
+    """The counts of a cell's traffic: with them a results folder needs no other file."""
+    counts = cell.traffic and cell.traffic.counts
+    return counts.packed if counts else None
+
+
+def counts_of(table: pl.DataFrame) -> dict[str, Counts]:
+    """The counts of recorded traffic in a table of cells, by their hash."""
+    packed = table[COUNTS].drop_nulls().unique() if COUNTS in table.columns else ()
+    return {counts.sha256: counts for counts in map(Counts.unpacked, packed)}
 
 
 def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
@@ -143,9 +161,12 @@ def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
         A row is not that of a cell.
     """
     cells = {}
-    for row in completed(table).select("cell", *PARAMETERS).iter_rows(named=True):
-        number = row.pop("cell")
+    counts = [COUNTS] if COUNTS in table.columns else []
+    for row in completed(table).select("cell", *PARAMETERS, *counts).iter_rows(named=True):
+        number, packed = row.pop("cell"), row.pop(COUNTS, None)
         values = {name: PARAMETERS[name].kind.from_column(value) for name, value in row.items()}
+        if packed is not None:
+            values["traffic"] = replace(values["traffic"], counts=Counts.unpacked(packed))
         cells[number] = Cell(**values)
     return cells
 

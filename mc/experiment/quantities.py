@@ -7,14 +7,19 @@ in all cells of a file that has such texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from mc.experiment.messages import show, table_label
+from mc.experiment.traffic_files import with_counts
 from mc.experiment.validation import FAULTY, Checked
 from mc.model import METRICS, PARAMETERS, as_number, units
 from mc.model.settings import Settings
 
-_NAMES: Final = ("scale", "kind", "charged", "noise")
+_NAMES: Final = (
+    *("scale", "kind", "charged"),
+    *("noise", "file", "column", "times", "timestamps"),
+)
 """Keys of tables within values whose texts are names."""
 
 ROUND: Final = "round"
@@ -25,7 +30,9 @@ NUMBERS_OF_METRICS: Final = {"ClaimTable": ("value", "margin"), "PrecisionTable"
 """By the model of a table its keys whose numbers are compared with a metric."""
 
 
-def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[list[str]]:
+def read_quantities(
+    data: dict[str, Any], overrides: dict[str, Any], folder: Path
+) -> Checked[list[str]]:
     """Replace the texts with units in a parsed file, and in what the command line sets.
 
     Parameters
@@ -34,6 +41,8 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
         The file. What has a fault becomes `FAULTY`.
     overrides : dict
         Parameters that the command line sets, in place of the file's.
+    folder : Path
+        Where the file is, and files of traffic that it names.
 
     Returns
     -------
@@ -73,7 +82,8 @@ def read_quantities(data: dict[str, Any], overrides: dict[str, Any]) -> Checked[
                     table[name] = FAULTY
                     continue
                 try:
-                    table[name] = _number(name, value, per_second)
+                    read = with_counts(value, folder, per_second) if name == "traffic" else value
+                    table[name] = _number(name, read, per_second)
                 except ValueError as error:
                     yield f"{label}: {error}"
                     table[name] = FAULTY
@@ -173,7 +183,7 @@ def _has_table(tables: Mapping[str, type[Settings]], value: object) -> bool:
 
 
 def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
-    """Whether there is a default in a table that is a time."""
+    """Whether there is a default in a table that is a time, or a file has times."""
     if isinstance(value, list):
         return any(_has_times(tables, entry) for entry in value)
     settings = tables.get(str(value.get("kind", ""))) if isinstance(value, dict) else None
@@ -181,7 +191,8 @@ def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
         isinstance(value, dict)
         and settings is not None
         and any(
-            isinstance(parameter.default, str) and parameter.dimension and name not in value
+            (isinstance(parameter.default, str) and parameter.dimension and name not in value)
+            or (name == "timestamps" and name in value)
             for name, parameter in settings.declared().items()
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import re
@@ -24,6 +25,7 @@ from mc.model import METRICS, PARAMETERS, Thresholds, metrics_of, units
 from mc.model.digits import axis_text
 from mc.model.settings import Settings
 from mc.model.settings import read as table_of
+from mc.model.traffic import Counts, Traffic
 
 
 def read(
@@ -76,13 +78,16 @@ def read(
         for name in overrides or {}:
             data["fixed"].pop(name, None)
     set_values = {name: _toml_value(text) for name, text in (overrides or {}).items()}
-    faults, parts = outcome(_check(data, set_values, progress))
+    folder = Path(os.path.expanduser(path)).parent
+    faults, parts = outcome(_check(data, set_values, folder, progress))
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
     return _experiment(str(path), data, parts)
 
 
-def of_source(source: Mapping[str, Any], path: str) -> Experiment:
+def of_source(
+    source: Mapping[str, Any], path: str, counts: Mapping[str, Counts] | None = None
+) -> Experiment:
     """Read an experiment again from its `source`, as a manifest has it: the way back.
 
     Parameters
@@ -91,6 +96,8 @@ def of_source(source: Mapping[str, Any], path: str) -> Experiment:
         See `Experiment.source`.
     path : str
         Where it stands, for the messages.
+    counts : mapping of str to Counts, optional
+        Those of recorded traffic by their hash, which is all that the source has of them.
 
     Returns
     -------
@@ -103,11 +110,13 @@ def of_source(source: Mapping[str, Any], path: str) -> Experiment:
         It is not the source of an experiment.
     """
     given = {key: _as_in_file(value) for key, value in source.items() if value not in (None, [])}
+    given = _with_numbers(given, counts or {})
     in_units = given.pop("in_units", [])
     if "seeds" in given:
         del given["replications"]  # their number
     given["grid"] = {
-        axis["name"]: _as_in_file(axis["values"], axis["name"]) for axis in given.get("grid", [])
+        axis["name"]: _with_numbers(_as_in_file(axis["values"], axis["name"]), counts or {})
+        for axis in given.get("grid", [])
     }
     if "design" in given:
         ranges = {side.pop("name"): side for side in given["design"].pop("ranges")}
@@ -122,7 +131,7 @@ def of_source(source: Mapping[str, Any], path: str) -> Experiment:
         {key: _printed(value) if key in METRICS else value for key, value in figures.items()}
         for figures in given.get("published", [])
     ]
-    faults, parts = outcome(_check(given, {}, None, in_units))
+    faults, parts = outcome(_check(given, {}, Path(), None, in_units))
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
     return _experiment(path, given, parts)
@@ -135,7 +144,21 @@ def _as_in_file(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         return [_as_in_file(entry, name) for entry in value]
     is_table = isinstance(value, str) and name in PARAMETERS and PARAMETERS[name].kind.tables
-    return table_of(value) if is_table and value != "none" else value
+    if not is_table or value == "none":
+        return value
+    # an entry of a list of tables is none of its own
+    return PARAMETERS[name].kind.from_column(value) if name == "traffic" else table_of(value)
+
+
+def _with_numbers(value: Any, counts: Mapping[str, Counts]) -> Any:
+    """Put the numbers into recorded traffic of which a source has the hash alone."""
+    if isinstance(value, dict):
+        return {key: _with_numbers(entry, counts) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(entry, counts) for entry in value]
+    if isinstance(value, Traffic) and value.counts is not None:
+        return dataclasses.replace(value, counts=counts.get(value.counts.sha256, value.counts))
+    return value
 
 
 def _printed(figure: Any) -> Any:
@@ -195,6 +218,7 @@ class _Parts(NamedTuple):
 def _check(
     data: dict[str, Any],
     overrides: dict[str, Any],
+    folder: Path,
     progress: Progress | None,
     read_before: Sequence[str] = (),
 ) -> Checked[_Parts]:
@@ -204,7 +228,7 @@ def _check(
     """
     yield from read_presets(data)
     yield from read_axes_of_tables(data)
-    in_units = [*read_before, *(yield from read_quantities(data, overrides))]
+    in_units = [*read_before, *(yield from read_quantities(data, overrides, folder))]
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:

@@ -26,7 +26,7 @@ def _is_cut_off(cell: Cell) -> bool:
 def _is_backlogged(cell: Cell) -> bool:
     """Whether what the fault leaves behind takes longer than the run, even without a retry more."""
     after, end = _rounds_after(cell), cell.window[1]
-    if cell.max_attempts == 1 or after <= 0 or cell.queue:
+    if cell.max_attempts == 1 or after <= 0 or cell.queue or cell.is_closed:
         return False
     spare = cell.capacity * after - cell.requests_in(end, cell.rounds)
     if spare <= 0:
@@ -57,8 +57,11 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "the fault lasts until the last round, so no recovery is seen": lambda cell: (
         cell.window[0] < cell.rounds <= cell.window[1]
     ),
+    "the recorded traffic goes on when the run ends: what comes later is cut": lambda cell: (
+        cell.traffic is not None and cell.traffic.covers > cell.rounds
+    ),
     "more requests arrive than the capacity serves, fault or not": lambda cell: (
-        cell.mean_requests > cell.capacity * cell.rounds
+        cell.requests_in(0, cell.rounds) > cell.capacity * cell.rounds
     ),
     "a request may wait longer than the run goes on after the fault: many are undecided when it "
     "ends, neither successful nor dropped; raise rounds": _is_cut_off,
@@ -93,8 +96,8 @@ def share_saved(cell: Cell) -> float:
     budget = max(shares, default=0.0)
     if budget == 0 or during <= 0 or cell.max_attempts == 1:
         return 0.0
-    before = cell.requests_in(0, start)
-    inside = cell.mean_window_requests
+    # of a closed loop nobody knows it before
+    before, inside = cell.requests_in(0, start), cell.mean_window_requests or 0.0
     saved = max(0.0, budget - cell.failure_rate) * before
     usable = min(saved + budget * inside, (cell.max_attempts - 1) * inside)
     return min(1.0, saved / usable) if usable else 0.0

@@ -16,6 +16,7 @@
     budgets       what may refuse a retry, or a call
     breakers      what may reject a call
     queues        the calls that wait before the dependency
+    workers       a closed loop
     recovery      whether a run comes back after its fault
     generators    where its draws come from: Philox
     lesson        the lesson's own generator
@@ -222,8 +223,8 @@ def simulate_lesson(
     return _grow(
         lambda room_bits: empty_wheel(tables.wheel_size, room_bits, stop),
         lambda wheel, start: simulate_rounds(
-            draws, None, None, None, None, None, None, None, tables, cells, seeds, wheel, counters,
-            start, record,
+            draws, None, None, None, None, None, None, None, None, tables, cells, seeds, wheel,
+            counters, start, record,
         ),
     )  # fmt: skip
 
@@ -254,6 +255,8 @@ class Parts(NamedTuple):
         As in C_BUDGETS, C_BREAKER.
     queued : bool
         Whether calls may wait.
+    closed : bool
+        Whether there are workers.
     """
 
     jitter: int
@@ -261,14 +264,16 @@ class Parts(NamedTuple):
     budgets: int
     breaker: int = NO_BREAKER
     queued: bool = False
+    closed: bool = False
 
 
 def loop_of(kind: ChainKind, *, recorded: bool = False) -> Parts | None:
     """Which loop a cell goes through: None for the fast one, or the parts of the general one."""
     has_deadlines, is_queued = kind.deadlines != NO_DEADLINE, kind.queued == 1
-    parts = Parts(kind.jitter, has_deadlines, kind.budgets, kind.breaker, is_queued)
+    is_closed = kind.closed == 1
+    parts = Parts(kind.jitter, has_deadlines, kind.budgets, kind.breaker, is_queued, is_closed)
     by_table = (kind.jitter, kind.budgets, kind.breaker) == (BY_TABLE, CHAIN_BUDGET, NO_BREAKER)
-    by_table = by_table and kind.deadlines != LAYER_DEADLINES and not is_queued
+    by_table = by_table and kind.deadlines != LAYER_DEADLINES and not (is_queued or is_closed)
     return None if by_table and not recorded else parts
 
 
@@ -298,6 +303,7 @@ def _simulate_rounds(
     from mc.kernel.queues import empty_queue
     from mc.kernel.recovery import empty_seconds
     from mc.kernel.rounds import simulate_rounds
+    from mc.kernel.workers import empty_workers
 
     some, draws = np.array(cells), philox_draws(tables, seed)
     waits = empty_waits(tables, parts.jitter)
@@ -306,12 +312,14 @@ def _simulate_rounds(
     breakers = empty_breakers(tables, some, parts.breaker) if parts.breaker else None
     clients = empty_clients(tables) if parts.budgets or parts.breaker else None
     seconds = empty_seconds() if parts.queued else None
+    workers = empty_workers(tables, draws.names) if parts.closed else None
     status, r, room_bits, n_places = GROW, 0, _ROOM_BITS, _PLACES
     while status in (GROW, PLACES):
         wheel = empty_wheel(tables.wheel_size, room_bits, stop)
         queue = empty_queue(tables, some, n_places) if parts.queued else None
         status, r = simulate_rounds(
-            draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, some,
+            draws, waits, deadlines, budgets, breakers, clients, queue, seconds, workers, tables,
+            some,
             replications, wheel, counters, r, record,
         )  # fmt: skip
         room_bits += status == GROW

@@ -56,6 +56,7 @@ from mc.kernel.layout import (
     SRE,
     CellTables,
 )
+from mc.kernel.workers import request_of
 
 OK: Final = 0
 FAILED: Final = 1
@@ -87,8 +88,8 @@ def client_of(clients, tables, c, entry):
     """Whose request an entry belongs to."""
 
 
-def draw_clients(clients, draws, tables, c, t, first, n):
-    """Say whose the n requests of a round are, which are numbered from `first` on."""
+def draw_clients(clients, draws, workers, tables, c, t, first, n):
+    """Say whose the n new requests of a round are."""
 
 
 @form_for(None, client_of)
@@ -97,7 +98,7 @@ def _(clients, tables, c, entry):
 
 
 @form_for(None, draw_clients)
-def _(clients, draws, tables, c, t, first, n):
+def _(clients, draws, workers, tables, c, t, first, n):
     pass
 
 
@@ -109,11 +110,12 @@ def _(clients, tables, c, entry):
 
 
 @form_for(Clients, draw_clients)
-def _(clients, draws, tables, c, t, first, n):
+def _(clients, draws, workers, tables, c, t, first, n):
     n_clients = tables.scalars[c, C_CLIENTS]
     if n_clients > 1:
         for j in range(n):
-            clients.of[first + j] = client_by(draws, t, j, n_clients)
+            request = request_of(workers, tables, first, j)
+            clients.of[request] = client_by(draws, t, j, n_clients)
 
 
 # --- what budgets remember -----------------------------------------------------------------------
@@ -484,7 +486,7 @@ def _(budgets, draws, tables, c, i, client, t, entry):
     if excess <= 0:
         return False
     at = i if tables.scalars[c, C_SEES] == 0 else 0
-    return scaled(throttle(draws, entry, at), U(100 * (calls + 1))) < U(excess)
+    return scaled(throttle(draws, tables, entry, at), U(100 * (calls + 1))) < U(excess)
 
 
 @form_for(Sre, begins)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from mc.kernel.cache import compiled, form_for
 from mc.kernel.delays import wait_by_word
 from mc.kernel.draws import U, client_word, jitter_word, scaled, service_word, throttle_word
-from mc.kernel.layout import CellTables, Stream
+from mc.kernel.layout import INDEX_MASK, REQUEST_SHIFT, ROUND_SHIFT, CellTables, Stream
 from mc.kernel.traffic import draw_arrivals
+from mc.kernel.workers import first_place
 
 
 def start_replication(draws, tables, index):
@@ -41,7 +42,7 @@ def client_by(draws, t, j, n):
     """Which of n clients request (t, j) belongs to."""
 
 
-def throttle(draws, entry, layer):
+def throttle(draws, tables, entry, layer):
     """The word that decides whether a call is rejected at a layer."""
 
 
@@ -56,6 +57,8 @@ class Philox(NamedTuple):
         Its index.
     uniforms, arrivals, first
         As in `Traffic`.
+    names : ndarray of int32, shape (W,)
+        As in `Workers`.
     """
 
     k0: np.uint64
@@ -64,6 +67,7 @@ class Philox(NamedTuple):
     uniforms: NDArray[np.uint64]
     arrivals: NDArray[np.int32]
     first: NDArray[np.int32]
+    names: NDArray[np.int32]
 
 
 def philox_draws(tables: CellTables, seed: int) -> Philox:
@@ -76,6 +80,7 @@ def philox_draws(tables: CellTables, seed: int) -> Philox:
         np.empty((2, (n_rounds + 1) // 2), np.uint64),
         np.empty(n_rounds, np.int32),
         np.empty(n_rounds + 1, np.int32),
+        np.zeros(tables.workers, np.int32),
     )
 
 
@@ -100,17 +105,30 @@ def _(draws, tables, t):
     return np.int64(draws.arrivals[t])
 
 
+@compiled()
+def _named(draws, tables, entry):
+    """A call by the running number that its request would have: that of a worker has a place."""
+    request = (entry & INDEX_MASK) >> REQUEST_SHIFT
+    place = request - first_place(tables)
+    if place < 0:
+        return entry
+    number = np.int64(draws.first[entry >> ROUND_SHIFT]) + draws.names[place]
+    return entry + ((number - request) << REQUEST_SHIFT)
+
+
 @form_for(Philox, fails)
 def _(draws, tables, p, t, entry):
     failure = tables.failures[p, t]
-    return failure > U(0) and service_word(_stream(draws), draws.first, entry) < failure
+    if failure == U(0):
+        return False
+    return service_word(_stream(draws), draws.first, _named(draws, tables, entry)) < failure
 
 
 @form_for(Philox, wait)
 def _(draws, waits, tables, c, i, retry):
     # the draw of the wait before attempt n has number n - 1: that of the attempt before, if no
     # layer has given up early
-    word = jitter_word(_stream(draws), draws.first, retry - 1)
+    word = jitter_word(_stream(draws), draws.first, _named(draws, tables, retry) - 1)
     return wait_by_word(waits, word, tables, c, i, retry)
 
 
@@ -120,5 +138,5 @@ def _(draws, t, j, n):
 
 
 @form_for(Philox, throttle)
-def _(draws, entry, layer):
-    return throttle_word(_stream(draws), draws.first, entry, layer)
+def _(draws, tables, entry, layer):
+    return throttle_word(_stream(draws), draws.first, _named(draws, tables, entry), layer)

@@ -100,13 +100,14 @@ C_DEADLINES: Final = 10
 C_BUDGETS: Final = 11
 C_BREAKER: Final = 12
 C_QUEUED: Final = 13
-C_SEES: Final = 14
-C_CLIENTS: Final = 15
-C_QUEUE: Final = 16
-C_TIMEOUT: Final = 17
-C_CANCEL: Final = 18
-C_SECONDS: Final = 19
-N_SCALARS: Final = 20
+C_CLOSED: Final = 14
+C_SEES: Final = 15
+C_CLIENTS: Final = 16
+C_QUEUE: Final = 17
+C_TIMEOUT: Final = 18
+C_CANCEL: Final = 19
+C_SECONDS: Final = 20
+N_SCALARS: Final = 21
 
 CHAIN_KIND: Final = slice(C_LAYERS, C_SEES)
 """Columns that are a `ChainKind`."""
@@ -174,6 +175,8 @@ class ChainKind(NamedTuple):
         As in C_JITTER, C_DEADLINES, C_BUDGETS, C_BREAKER.
     queued : int
         Whether calls may wait before the dependency, as in C_QUEUED.
+    closed : int
+        Whether some requests follow the end of others, as in C_CLOSED.
     """
 
     layers: int = 1
@@ -182,6 +185,7 @@ class ChainKind(NamedTuple):
     budgets: int = CHAIN_BUDGET
     breaker: int = NO_BREAKER
     queued: int = 0
+    closed: int = 0
 
 
 NEVER: Final = 1 << 62
@@ -267,7 +271,9 @@ class CellTables(NamedTuple):
     limits : ndarray of int32, shape (budgets, n_requests + 1)
         Most retries that a budget of the chain allows, by the number of primary calls.
     n_requests : int
-        Room for the requests of a replication.
+        Room for the requests of a replication, of workers for those that live at once.
+    workers, think : int
+        Workers of a closed loop, 0 without one, and the rounds that they think.
     ahead : tuple of int
         Rounds, from the first to before the second, whose requests nearly all fail at first.
     wheel_size : int
@@ -303,6 +309,8 @@ class CellTables(NamedTuple):
     seconds: NDArray[np.int32]
     limits: NDArray[np.int32]
     n_requests: int
+    workers: int
+    think: int
     ahead: tuple[int, int]
     wheel_size: int
 
@@ -362,6 +370,8 @@ def smallest_tables(number: type, shape: Collection[Alike]) -> CellTables:
         seconds=np.empty((1, 0), np.int32),
         limits=np.zeros((1, 1), np.int32),
         n_requests=0,
+        workers=0,
+        think=0,
         ahead=(0, 0),
         wheel_size=2,
     )

@@ -1,8 +1,9 @@
 """Whether a run comes back after its fault: second by second, what succeeds of what arrives.
 
 A whole second after the end of the fault is bad if fewer requests succeed in it than 90 % of those
-that arrive in it. Recovery is the end of the last bad one; there is none if one of the last seconds
-of the run is bad.
+that arrive in it; in a closed loop, whose arrivals follow its successes, than 90 % of the mean of
+the seconds that are over before the fault begins. Recovery is the end of the last bad one; there is
+none if one of the last seconds of the run is bad.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class Seconds(NamedTuple):
 
     Attributes
     ----------
-    numbers : ndarray of int64, shape (4,)
-        The present second, from 0; requests and successes before it; the last bad one, or -1.
+    numbers : ndarray of int64, shape (6,)
+        The present second, from 0; requests and successes before it; the last bad one, or -1;
+        how many seconds are over before the fault begins, and successes in them.
     """
 
     numbers: NDArray[np.int64]
@@ -48,11 +50,13 @@ _SECOND: Final = 0
 _REQUESTS: Final = 1
 _SUCCESSES: Final = 2
 _BAD: Final = 3
+_CALM: Final = 4
+_USUAL: Final = 5
 
 
 def empty_seconds() -> Seconds:
     """Room for the seconds of one cell after another."""
-    return Seconds(np.zeros(4, np.int64))
+    return Seconds(np.zeros(6, np.int64))
 
 
 @compiled()
@@ -71,8 +75,15 @@ def watch(seconds, tables, c, t, row):
         return
     arrived = row[REQUEST_COUNT] - numbers[_REQUESTS]
     succeeded = row[SUCCESSFUL] - numbers[_SUCCESSES]
-    is_after = firsts[k] >= tables.profiles[tables.scalars[c, C_PROFILE], P_WINDOW_END]
-    if is_after and 10 * succeeded < ENOUGH_TENTHS * arrived:
+    p = tables.scalars[c, C_PROFILE]
+    if firsts[k + 1] <= tables.profiles[p, P_WINDOW_START]:
+        numbers[_CALM] += 1
+        numbers[_USUAL] += succeeded
+    expected, parts = arrived, 1
+    if tables.workers > 0:
+        expected, parts = numbers[_USUAL], numbers[_CALM]
+    is_after = firsts[k] >= tables.profiles[p, P_WINDOW_END]
+    if is_after and 10 * succeeded * parts < ENOUGH_TENTHS * expected:
         numbers[_BAD] = k
     numbers[_SECOND] = k + 1
     numbers[_REQUESTS] = row[REQUEST_COUNT]
@@ -87,7 +98,8 @@ def write_recovery(seconds, tables, c, row):
     n_seconds, bad = seconds.numbers[_SECOND], seconds.numbers[_BAD]
     row[RECOVERED] = UNDEFINED
     row[RECOVERY] = UNDEFINED
-    if start < end and n_seconds > 0 and firsts[n_seconds - 1] >= end:
+    is_known = tables.workers == 0 or seconds.numbers[_CALM] > 0
+    if is_known and start < end and n_seconds > 0 and firsts[n_seconds - 1] >= end:
         row[RECOVERED] = bad < n_seconds - CALM_SECONDS or bad < 0
         if row[RECOVERED] == 1:
             row[RECOVERY] = np.int64(firsts[bad + 1]) - end if bad >= 0 else 0

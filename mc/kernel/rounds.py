@@ -102,6 +102,7 @@ from mc.kernel.queues import (
     start_waiting,
 )
 from mc.kernel.recovery import start_seconds, watch, write_recovery
+from mc.kernel.workers import first_place, request_of, start_over, start_requests, start_workers
 
 PASSED = -1
 NO_RETRY = -1
@@ -137,8 +138,9 @@ def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
 
 
 @compiled()
-def ended(tables, c, t, entry, success, row):
+def ended(workers, tables, c, t, entry, success, row):
     """Count a request that ends in round t."""
+    start_over(workers, tables, t, entry)
     arrived = entry >> ROUND_SHIFT
     if not success:
         p = tables.scalars[c, C_PROFILE]
@@ -155,12 +157,12 @@ def ended(tables, c, t, entry, success, row):
 
 
 @compiled()
-def succeeded(budgets, tables, c, client, t, entry, row):
+def succeeded(budgets, workers, tables, c, client, t, entry, row):
     """End a request whose call of round t succeeded."""
     for i in range(tables.scalars[c, C_LAYERS]):
         if sees(budgets, tables, c, i):
             ends(budgets, tables, c, i, client, t, entry, OK)
-    ended(tables, c, t, entry, True, row)
+    ended(workers, tables, c, t, entry, True, row)
 
 
 @compiled()
@@ -210,7 +212,7 @@ def schedule(wheel, due, entry):
 
 
 @compiled()
-def failed(draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, i, row):
+def failed(draws, waits, deadlines, budgets, workers, tables, c, wheel, client, t, entry, i, row):
     """Let layer i decide, and those outside, after its call failed in round t.
 
     Returns
@@ -220,7 +222,7 @@ def failed(draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry,
     """
     retry, due = decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row)
     if retry == NO_RETRY:
-        ended(tables, c, t, entry, False, row)
+        ended(workers, tables, c, t, entry, False, row)
         return 0
     if due < tables.n_rounds and not schedule(wheel, due, retry):
         return NO_ROOM
@@ -228,17 +230,18 @@ def failed(draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry,
 
 
 @compiled()
-def called(wheel, slot, n_due, t, first, i):
+def called(wheel, workers, tables, slot, n_due, t, first, i):
     """The i-th call of a round: retries that are due, then the first calls of new requests."""
     if i < n_due:
         return wheel.entries[(slot << wheel.room_bits) + i]
-    return (t << ROUND_SHIFT) | ((first + i - n_due) << REQUEST_SHIFT)
+    request = request_of(workers, tables, first, i - n_due)
+    return (t << ROUND_SHIFT) | (request << REQUEST_SHIFT)
 
 
 @inlined
 def serve_from_queue(
-    draws, waits, deadlines, budgets, breakers, clients, queue, tables, c, wheel, t, slot, n_due,
-    n_new, first, row,
+    draws, waits, deadlines, budgets, breakers, clients, queue, workers, tables, c, wheel, t, slot,
+    n_due, n_new, first, row,
 ):  # fmt: skip
     """Play the calls of a round where they may wait: first all come, then everything is decided.
 
@@ -254,7 +257,7 @@ def serve_from_queue(
     capacity = np.int64(tables.capacities[p, t])
     n_calls, n_failed, pending = 0, 0, 0
     for i in range(n_due + n_new):
-        entry = called(wheel, slot, n_due, t, first, i)
+        entry = called(wheel, workers, tables, slot, n_due, t, first, i)
         client = client_of(clients, tables, c, entry)
         layer = passes(
             draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
@@ -287,14 +290,26 @@ def serve_from_queue(
             is_failure = what != SERVED or fails(draws, tables, p, t, entry)
             records(breakers, tables, c, client, t, is_failure, generation)
             if not is_failure:
-                succeeded(budgets, tables, c, client, t, entry, row)
+                succeeded(budgets, workers, tables, c, client, t, entry, row)
                 continue
             n_failed += 1
             layer = innermost
             if what == TIME_OVER:
                 layer = give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row)
         more = failed(
-            draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
+            draws,
+            waits,
+            deadlines,
+            budgets,
+            workers,
+            tables,
+            c,
+            wheel,
+            client,
+            t,
+            entry,
+            layer,
+            row,
         )
         if more == NO_ROOM:
             return GROW, 0, 0, 0
@@ -323,8 +338,8 @@ def give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row):
 
 @compiled()
 def replicate(
-    draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, c, wheel, row,
-    record,
+    draws, waits, deadlines, budgets, breakers, clients, queue, seconds, workers, tables, c, wheel,
+    row, record,
 ):  # fmt: skip
     """Simulate one replication of one cell; give the status."""
     p = tables.scalars[c, C_PROFILE]
@@ -341,6 +356,8 @@ def replicate(
         row[REFUSED:RECOVERED] = 0
         start_queue(queue)
         start_seconds(seconds)
+    start_workers(workers, tables)
+    n_others = 0  # requests that are not of workers
     pending = 0  # requests that wait for a retry, which may be due after the end, or in the queue
     for t in range(tables.n_rounds):
         if t >= window_end and pending == 0 and row[DRAIN] == UNDEFINED:
@@ -349,25 +366,34 @@ def replicate(
             return STOPPED
 
         n_new = arrivals(draws, tables, t)
-        first = row[REQUEST_COUNT]
-        if first + n_new > tables.n_requests:
+        first = n_others
+        n_others += n_new
+        if n_others > first_place(tables):
             return REQUESTS
+        n_new += start_requests(workers, tables, t, n_new)
         row[REQUEST_COUNT] += n_new
-        draw_clients(clients, draws, tables, c, t, first, n_new)
+        draw_clients(clients, draws, workers, tables, c, t, first, n_new)
         slot = t & (wheel.n_waiting.size - 1)
         n_due = np.int64(wheel.n_waiting[slot])
         wheel.n_waiting[slot] = 0
         pending -= n_due
         for i in range(n_due + n_new):
-            announce(budgets, clients, tables, c, t, called(wheel, slot, n_due, t, first, i))
+            announce(
+                budgets,
+                clients,
+                tables,
+                c,
+                t,
+                called(wheel, workers, tables, slot, n_due, t, first, i),
+            )
 
         primary, retries, n_failed, dropped = row[PRIMARY], row[RETRIES], 0, row[DROPPED]
         successful = row[SUCCESSFUL]
         n_calls = 0  # that have reached the dependency
         if queue is not None:
             status, n_calls, n_failed, more = serve_from_queue(
-                draws, waits, deadlines, budgets, breakers, clients, queue, tables, c, wheel, t,
-                slot, n_due, n_new, first, row,
+                draws, waits, deadlines, budgets, breakers, clients, queue, workers, tables, c,
+                wheel, t, slot, n_due, n_new, first, row,
             )  # fmt: skip
             if status != DONE:
                 return status
@@ -375,7 +401,7 @@ def replicate(
             watch(seconds, tables, c, t, row)
         else:
             for i in range(n_due + n_new):
-                entry = called(wheel, slot, n_due, t, first, i)
+                entry = called(wheel, workers, tables, slot, n_due, t, first, i)
                 client = client_of(clients, tables, c, entry)
                 layer = passes(
                     draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
@@ -388,12 +414,24 @@ def replicate(
                     generation = generation_of(breakers, client)
                     records(breakers, tables, c, client, t, is_failure, generation)
                     if not is_failure:
-                        succeeded(budgets, tables, c, client, t, entry, row)
+                        succeeded(budgets, workers, tables, c, client, t, entry, row)
                         continue
                     n_failed += 1
                     layer = innermost
                 more = failed(
-                    draws, waits, deadlines, budgets, tables, c, wheel, client, t, entry, layer, row
+                    draws,
+                    waits,
+                    deadlines,
+                    budgets,
+                    workers,
+                    tables,
+                    c,
+                    wheel,
+                    client,
+                    t,
+                    entry,
+                    layer,
+                    row,
                 )
                 if more == NO_ROOM:
                     return GROW
@@ -446,8 +484,8 @@ def leave_out(tables, c, row):
 
 @compiled(entry=True)
 def simulate_rounds(
-    draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, cells, indices,
-    wheel, counters, start, record,
+    draws, waits, deadlines, budgets, breakers, clients, queue, seconds, workers, tables, cells,
+    indices, wheel, counters, start, record,
 ):  # fmt: skip
     """Fill the rows of some cells, replication by replication.
 
@@ -467,6 +505,8 @@ def simulate_rounds(
         Whose the requests are; None without budgets (but that of a table) and breakers.
     queue, seconds : Queue and Seconds, or None
         Who waits, and how the seconds went; None where no call waits.
+    workers : Workers or None
+        Who thinks; None without a closed loop.
     tables : CellTables
         C cells.
     cells : ndarray of int64, shape (K,)
@@ -493,8 +533,8 @@ def simulate_rounds(
         for c in cells:
             rounds = None if record is None else record[r, c]
             status = replicate(
-                draws, waits, deadlines, budgets, breakers, clients, queue, seconds, tables, c,
-                wheel, counters[r, c], rounds,
+                draws, waits, deadlines, budgets, breakers, clients, queue, seconds, workers,
+                tables, c, wheel, counters[r, c], rounds,
             )  # fmt: skip
             if status != DONE:
                 return status, r

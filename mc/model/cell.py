@@ -96,17 +96,18 @@ class Cell:
         real(0),
         97.22,
         "requests/s",
-        "mean of the Poisson arrivals; 0 by default where `traffic` has rates or counts",
+        "mean of the Poisson arrivals; 0 by default where `traffic` has rates, counts or workers",
         depends=True,
     )
-    # within a round the open traffic comes first, then bursts; what stands beside the open traffic
-    # does not change its luck. Numbers made of the arrivals have their mean: `times_usual` divides
-    # by the requests that arrive in the fault window on average
+    # within a round the open traffic comes first, then bursts, then workers; what stands beside the
+    # open traffic does not change its luck. Numbers made of the arrivals have their mean:
+    # `times_usual` divides by the requests that arrive in the fault window on average, which are
+    # not known in a closed loop
     traffic: Traffic | None = declare(
         or_none(traffic.kind()),
         None,
         "",
-        "rates over time, counts or bursts, as a table; none: constant Poisson arrivals",
+        "rates over time, counts, bursts or workers, as a table; none: constant Poisson arrivals",
     )
     # round k of a phase (before, in, after the fault) serves floor((k + 1) c) - floor(k c) calls
     capacity: float = declare(_CALLS, 6, "calls/round", "calls served in a round")
@@ -287,21 +288,29 @@ class Cell:
             return None
         return traffic.arrivals_of(self.traffic, self.rate_per_round, self.rounds)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has workers, whose requests follow the end of others."""
+        return self.traffic is not None and self.traffic.workers is not None
+
     def requests_in(self, start: int, stop: int) -> float:
-        """Requests that arrive on average in the rounds from `start` to before `stop`."""
+        """Requests that arrive on average in the rounds from `start` to before `stop`.
+
+        Those of workers, which nobody knows before, are not among them.
+        """
         return traffic.mean_requests(
             self.traffic, self.rate_per_round, self.rounds, max(start, 0), max(start, stop, 0)
         )
 
     @property
-    def mean_requests(self) -> float:
-        """Requests that arrive in a run on average."""
-        return self.requests_in(0, self.rounds)
+    def mean_requests(self) -> float | None:
+        """Requests that arrive in a run on average; None in a closed loop."""
+        return None if self.is_closed else self.requests_in(0, self.rounds)
 
     @property
-    def mean_window_requests(self) -> float:
-        """Requests that arrive in the fault window on average."""
-        return self.requests_in(*self.window)
+    def mean_window_requests(self) -> float | None:
+        """Requests that arrive in the fault window on average; None in a closed loop."""
+        return None if self.is_closed else self.requests_in(*self.window)
 
     @functools.cached_property
     def all_faults(self) -> tuple[Fault, ...]:
@@ -559,10 +568,20 @@ def _traffic_conflicts(
         if given.is_open and arrivals > 0:
             what = "rates" if given.rates else "counts"
             faults.append(f"arrivals_per_second must be 0 beside traffic.{what}, got {arrivals:g}")
-    return tuple(faults) or _size_conflicts(
-        traffic.mean_requests(given, arrivals / per_second, n_rounds, 0, n_rounds),
-        math.prod(tries),
-    )
+    if faults:
+        return tuple(faults)
+    n_requests = traffic.mean_requests(given, arrivals / per_second, n_rounds, 0, n_rounds)
+    workers = (given and given.workers) or 0
+    if n_requests + workers > MAX_REQUESTS and workers:
+        faults.append(
+            f"traffic.workers and the requests of other traffic must be <= {MAX_REQUESTS}, "
+            f"got {workers} and {n_requests:.0f}"
+        )
+    if workers * n_rounds > MAX_CALLS:  # each makes one call in a round, or none
+        faults.append(
+            f"traffic.workers * rounds must be <= {MAX_CALLS} calls, got {workers * n_rounds}"
+        )
+    return (*faults, *_size_conflicts(n_requests, math.prod(tries)))
 
 
 def _size_conflicts(n_requests: float, max_attempts: int) -> tuple[str, ...]:

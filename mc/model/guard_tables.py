@@ -28,6 +28,7 @@ def budget_kind(cell: Cell) -> int:
     kinds = {_kind_of(layer.budget) for layer in cell.layers}
     alone = len(cell.layers) == 1 or cell.budget_scope == "chain"
     plain = cell.clients == 1 and cell.breaker is None and kinds == {layout.RATIO}
+    plain = plain and not cell.is_closed  # its requests, by which a table would go, have no bounds
     is_plain = plain and not isinstance(cell.layers[0].budget, Ratio)
     if all(layer.budget is None for layer in cell.layers) or (alone and is_plain):
         return layout.CHAIN_BUDGET

@@ -69,7 +69,9 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     from mc import kernel
 
     exact = generator == "philox"
-    n_requests = _room_for_requests(cells[0])
+    given = cells[0].traffic
+    workers = (given and given.workers) or 0
+    n_requests = _room_for_requests(cells[0]) + workers
     n_waits = max(max(cell.max_attempts for cell in cells) - 1, 1)
     n_layers = max(len(cell.layers) for cell in cells)
 
@@ -122,6 +124,8 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
         seconds=_seconds(list(second_rows) if has_queue else [], cells[0].rounds),
         limits=np.array(limits, np.int32),
         n_requests=n_requests,
+        workers=workers,
+        think=(given and given.think) or 0,
         ahead=_rounds_drawn_ahead(cells),
         wheel_size=1 << min(longest, cells[0].rounds).bit_length(),
     )
@@ -258,6 +262,7 @@ def chain_kind(cell: Cell) -> ChainKind:
         budgets=budget_kind(cell),
         breaker=breaker_kind(cell),
         queued=int(cell.queue > 0),
+        closed=int(cell.is_closed),
     )
 
 
@@ -395,7 +400,7 @@ def _rounds_drawn_ahead(cells: Sequence[Cell]) -> tuple[int, int]:
 
 
 def _room_for_requests(cell: Cell) -> int:
-    mean = cell.mean_requests
+    mean = cell.requests_in(0, cell.rounds)
     return math.ceil(mean + 12 * math.sqrt(mean) + 64)
 
 

@@ -174,6 +174,8 @@ def may_recover(cell: Cell) -> bool:
     if cell.queue == 0 or not start < end < cell.rounds:
         return False
     per_second = Fraction(repr(cell.rounds_per_second))
+    if cell.is_closed and start < max(1, math.ceil(per_second)):
+        return False  # there is no second before the fault to compare with
     second = math.ceil(end / per_second)  # the first that begins after the end
     return math.ceil((second + 1) * per_second) <= cell.rounds or per_second <= 1
 

@@ -204,6 +204,18 @@ def truth() -> Kind:
     return Kind(rule, parse, {"type": "boolean"}, "truth")
 
 
+def text() -> Kind:
+    """Make the kind of texts."""
+    rule = "a text of printable characters"
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise _refusal(rule, value)
+        return value
+
+    return Kind(rule, parse, {"type": "string"}, "text")
+
+
 def one_of(*names: str) -> Kind:
     """Make the kind of a few names."""
     rule = f"one of {', '.join(names)}"

@@ -1,15 +1,17 @@
 """Traffic other than a constant stream: ``traffic = {rates = [[0, "50/s"], ["30 s", "200/s"]]}``.
 
-Within a round the open traffic comes first (of a rate, or of counts), then bursts; so what stands
-beside the open traffic does not change its luck.
+Within a round the open traffic comes first (of a rate, or of counts), then bursts, then workers; so
+what stands beside the open traffic does not change its luck.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import json
 import math
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -26,6 +28,7 @@ from mc.model.parameters import (
     one_of,
     or_none,
     real,
+    text,
     whole,
 )
 from mc.model.settings import Settings, schema_of
@@ -33,6 +36,9 @@ from mc.model.settings import Settings, schema_of
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+MAX_WORKERS: Final = 10_000_000
+"""Most workers: an entry of the timing wheel has 24 bits for a request."""
 
 MAX_ROUNDS: Final = 4_000_000
 """Longest run: an entry of the timing wheel has 23 bits for the round of an arrival."""
@@ -78,6 +84,20 @@ class Counts:
         if self.numbers is None:
             raise ValueError(f"the counts {self.sha256} are not at hand")
         return np.frombuffer(self.numbers, "<f8")
+
+    @property
+    def packed(self) -> str | None:
+        """The numbers as a text: the doubles by zlib, in base64."""
+        if self.numbers is None:
+            return None
+        return base64.b64encode(zlib.compress(self.numbers, 9)).decode()
+
+    @classmethod
+    def unpacked(cls, packed: str) -> Counts:
+        """Read what `packed` gave."""
+        import numpy as np
+
+        return cls.of(np.frombuffer(zlib.decompress(base64.b64decode(packed)), "<f8"))
 
     @functools.cached_property
     def first_fraction(self) -> int | None:
@@ -174,6 +194,9 @@ def _or_text(parameter: Parameter) -> dict[str, Any]:
 
 # --- the parameter -------------------------------------------------------------------------------
 
+_OF_FILES: Final = ("file", "column", "times", "timestamps")
+"""Entries that say where counts come from, and are no part of what they are."""
+
 DEPTHS: Final = {"rates": 2, "counts": 1, "bursts": 2}
 """Of the entries that are lists: lists within each other, a row as a list."""
 
@@ -187,7 +210,7 @@ class Traffic(Settings):
     """Requests other than a constant Poisson stream.
 
     Rates or counts are the open traffic in place of `arrivals_per_second`, which is 0 beside them.
-    Bursts come beside any.
+    Bursts and workers come beside any.
     """
 
     kind: ClassVar[str] = "traffic"
@@ -214,11 +237,48 @@ class Traffic(Settings):
         "",
         "none: there are as many as the counts say; poisson: so many on average",
     )
+    file: str | None = declare(
+        or_none(text()),
+        None,
+        "",
+        "a CSV or Parquet file with the counts, relative to the experiment file",
+        compare=False,
+    )
+    column: str | None = declare(
+        or_none(text()), None, "", "the column of the file that holds the counts", compare=False
+    )
+    times: str | None = declare(
+        or_none(text()),
+        None,
+        "",
+        "the column that says when each step begins: then steps that are missing are a fault",
+        compare=False,
+    )
+    # to the microsecond, in whatever zone they are
+    timestamps: str | None = declare(
+        or_none(text()),
+        None,
+        "",
+        "in place of column and per: the column that holds the time of each request, in order; the "
+        "first comes in round 0",
+        compare=False,
+    )
     bursts: tuple[tuple[int, int], ...] | None = declare(
         or_none(rows_of({"at": _AT, "count": _COUNT}, sums=True)),
         None,
         "",
         "requests that come at once, [time, how many], beside the other traffic",
+    )
+    # after a request that ended in round t a worker makes the next in round t + 1 + think
+    workers: int | None = declare(
+        or_none(whole(1, MAX_WORKERS)),
+        None,
+        "workers",
+        "a closed loop: each makes a request in round 0, and the next when that has ended and it "
+        "has thought",
+    )
+    think: int | None = declare(
+        or_none(whole(0, INT32_MAX)), None, "rounds", "how long a worker thinks; none: not at all"
     )
 
     @property
@@ -228,15 +288,19 @@ class Traffic(Settings):
 
     def conflicts(self, name: str, rounds_per_second: float) -> Iterator[str]:
         """Say which entries cannot stand together, or not alone."""
+        if self.think is not None and self.workers is None:
+            yield f"{name}.think needs {name}.workers"
         given = [entry for entry in ("rates", "counts") if getattr(self, entry) is not None]
         if len(given) == 2:
             yield f"{name} must have rates or counts, got both"
         if not self.written:
             yield f"{name} must have one or more of {', '.join(self.declared())}, got none"
-        if self.counts is None:
-            for entry in ("per", "noise"):
+        if self.counts is None and self.file is not None:
+            yield f"{name}.file is read with an experiment file; give its numbers as {name}.counts"
+        elif self.counts is None:
+            for entry in ("per", "noise", "column", "times", "timestamps"):
                 if getattr(self, entry) is not None:
-                    yield f"{name}.{entry} needs {name}.counts"
+                    yield f"{name}.{entry} needs {name}.counts or {name}.file"
         elif self.per is None:
             yield f'{name}.per is missing: it must be the length of a step, such as "1 s"'
         elif self.noise is None and self.counts.first_fraction is not None:
@@ -246,13 +310,18 @@ class Traffic(Settings):
                 f'noise = "poisson", got {self.counts.values[i]:g}'
             )
 
+    @property
+    def covers(self) -> int:
+        """Rounds that the counts cover; 0 without counts."""
+        return self.counts.n * (self.per or 0) if self.counts is not None else 0
+
     def cover(self, n_rounds: int, rounds_per_second: float) -> str | None:
         """Say that counts end before the run, if they do."""
-        if self.counts is None or self.per is None or self.counts.n * self.per >= n_rounds:
+        if self.counts is None or self.covers >= n_rounds:
             return None
         run, covered = (
             f"{units.format_time(n / rounds_per_second)} ({n} rounds)"
-            for n in (n_rounds, self.counts.n * self.per)
+            for n in (n_rounds, self.covers)
         )
         return f"counts must cover the run of {run}, they end after {covered}: lower rounds"
 
@@ -260,14 +329,15 @@ class Traffic(Settings):
     def table(self) -> dict[str, Any]:
         """What differs from the defaults, in types that TOML and JSON have."""
         table = super().table
-        del table["kind"]
+        for name in ("kind", *_OF_FILES):
+            table.pop(name, None)
         if self.counts is not None:
             table["counts"] = {"sha256": self.counts.sha256, "n": self.counts.n}
         return table
 
     def __str__(self) -> str:
         """Write it as columns have it: JSON, times in rounds and rates per round."""
-        return json.dumps(self.table)
+        return json.dumps(self.table | ({"file": self.file} if self.file else {}))
 
     def in_words(self, per_second: float) -> str:
         """Write it for a reader."""
@@ -285,9 +355,12 @@ class Traffic(Settings):
             parts.append(f"rates {listed(points)}")
         if self.counts is not None:
             noise = ", with Poisson noise" if self.noise else ""
-            parts.append(f"{self.counts.n} counts per {time(self.per or 1)}{noise}")
+            of = f" of {self.file}" if self.file else ""
+            parts.append(f"{self.counts.n} counts{of} per {time(self.per or 1)}{noise}")
         if self.bursts:
             parts.append(f"bursts {listed([f'{n} at {time(t)}' for t, n in self.bursts])}")
+        if self.workers:
+            parts.append(f"{self.workers} workers, think {time(self.think or 0)}")
         return f"({'; '.join(parts)})"
 
 
@@ -314,11 +387,11 @@ def kind() -> Kind:
 
 
 def usual_arrivals(traffic: object, usual: float) -> float:
-    """What `arrivals_per_second` is if nobody says it: `usual`, or 0 beside other open traffic."""
+    """What `arrivals_per_second` is if nobody says it: `usual`, or 0 beside all but bursts."""
     entries = traffic.entries if isinstance(traffic, Traffic) else traffic
-    open_ones = ("rates", "counts", "file")
-    is_open = isinstance(entries, Mapping) and any(entries.get(name) for name in open_ones)
-    return 0.0 if is_open else usual
+    others = ("rates", "counts", "file", "workers")
+    has_others = isinstance(entries, Mapping) and any(entries.get(name) for name in others)
+    return 0.0 if has_others else usual
 
 
 # --- what it brings in each round ----------------------------------------------------------------
@@ -340,7 +413,7 @@ class Arrivals(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def arrivals_of(traffic: Traffic, rate: float, n_rounds: int) -> Arrivals:
-    """What arrives in each of n rounds, beside a constant rate per round."""
+    """What arrives in each of n rounds, beside a constant rate per round, and workers."""
     import numpy as np
 
     known, means = np.zeros(n_rounds, np.int64), np.full(n_rounds, rate)
@@ -381,7 +454,10 @@ def _straight(points: Sequence[tuple[int, float]], n_rounds: int) -> list[float]
 def mean_requests(
     traffic: Traffic | None, rate: float, n_rounds: int, start: int, stop: int
 ) -> float:
-    """Requests that arrive on average in the rounds from `start` to before `stop`, of n rounds."""
+    """Requests that arrive on average in the rounds from `start` to before `stop`, of n rounds.
+
+    Those of workers are not among them.
+    """
     start, stop = min(start, n_rounds), min(stop, n_rounds)
     if traffic is None:
         return rate * (stop - start)

@@ -169,7 +169,7 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
     deadline = time.perf_counter() + SAMPLE_SECONDS
     for number in chosen:
         cell = storage.parameters[number]
-        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds + cell.mean_requests))))
+        m = max(1, min(most, int(_MOST_SIZE / (cell.rounds + _requests(cell)))))
         (block,) = storage.blocks([number])
         counters = simulate_alone(block, draws.indices(0, m), draws.seed)
         row_ns.append(_row_ns(cell, counters, draws.generator, *shares[number]))
@@ -178,6 +178,13 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
             break
     spread = _spread(storage, pl.concat(rows))
     return Sample(float(np.mean(row_ns)), spread, len(storage.counters))
+
+
+def _requests(cell: Cell) -> float:
+    """About how many requests a replication has: a worker's next comes with the last's answer."""
+    loop = cell.traffic if cell.is_closed else None
+    of_workers = (loop.workers or 0) * cell.rounds / (1 + (loop.think or 0)) if loop else 0.0
+    return cell.requests_in(0, cell.rounds) + of_workers
 
 
 def _shares(block: Block) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -251,7 +251,8 @@ def _derived_again(results: Results, shards: Sequence[Shard], jobs: int | None) 
     manifest, folder = results.manifest, results.folder
     where = folder / store.MANIFEST
     try:
-        experiment = experiments.of_source(manifest["experiment"], f"{where}: experiment")
+        counts = experiments.counts_of(results.cells)
+        experiment = experiments.of_source(manifest["experiment"], f"{where}: experiment", counts)
         experiment = continued(experiment, manifest, folder)
         storage = storage_of(experiment)
         grown = grow(Job(experiment, storage, folder, jobs=0), sorted_out(shards))

@@ -6,6 +6,7 @@ do not depend on the order in which, or the parts in which, they are taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -66,13 +67,6 @@ def mean_window_requests(cells: pl.DataFrame) -> pl.Expr:
     return N_WINDOW_ROUNDS * RATE_PER_ROUND
 
 
-def usual_rate(cells: pl.DataFrame) -> pl.Expr:
-    """Requests that arrive in a round of the fault window on average, as `mean_requests`."""
-    if not has_traffic(cells):
-        return RATE_PER_ROUND
-    return pl.when(N_WINDOW_ROUNDS > 0).then(mean_window_requests(cells) / N_WINDOW_ROUNDS)
-
-
 def per_cell(name: PerCell, cells: pl.DataFrame) -> pl.Expr:
     """A denominator of a ratio that is constant in a cell, as `mean_requests`."""
     return N_WINDOW_ROUNDS if name == "window_rounds" else mean_window_requests(cells)
@@ -120,7 +114,8 @@ def span_of(metric: Metric, cells: pl.DataFrame) -> NDArray[np.float64]:
     }
     spans: NDArray[np.float64] = np.full(cells.height, np.inf)
     if metric.most is not None:  # none is below 0
-        most = mosts[metric.most].cast(pl.Float64).to_numpy()
+        # nothing is known of a closed loop
+        most = mosts[metric.most].cast(pl.Float64).fill_null(math.inf).to_numpy()
         divisors = divisors_of(metric, cells) if metric.per_cell else np.ones(cells.height)
         np.divide(most, divisors, out=spans, where=divisors > 0)
     if metric.without_retries is not None:
@@ -253,9 +248,13 @@ def is_censored(metric: Metric, cells: pl.DataFrame) -> NDArray[np.bool_]:
     if metric.censored_in == "no cell":
         return np.zeros(cells.height, np.bool_)
     if metric.censored_in == "cells with requests":
-        censored = mean_requests(cells) > 0
+        censored = mean_requests(cells).fill_null(1.0) > 0  # a closed loop has requests
     else:
         censored = _CENSORED[metric.censored_in]
+    if metric.censored_in == "cells that may recover" and has_traffic(cells):
+        # a closed loop is compared with a second before the fault
+        second = pl.max_horizontal(pl.col("rounds_per_second").ceil(), pl.lit(1.0))
+        censored &= pl.col(MEAN_REQUESTS).is_not_null() | (second <= _START)
     return cells.select(censored.fill_null(value=False)).to_series().to_numpy()
 
 

@@ -310,11 +310,11 @@ def summary(
     return as_frame(SUMMARY_SCHEMA, {"cell": cells["cell"].to_numpy()}, columns)
 
 
-def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
-    """Expectations of the counters of `TRAFFIC` in each cell."""
+def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction] | None]:
+    """Expectations of the counters of `TRAFFIC` in each cell; None of a closed loop."""
     if has_traffic(cells):
         lines = cells.select(run=mean_requests(cells), window=mean_window_requests(cells)).rows()
-        return [(Fraction(run), Fraction(window)) for run, window in lines]
+        return [None if None in line else (Fraction(line[0]), Fraction(line[1])) for line in lines]
     lines = cells.select("rounds", window=N_WINDOW_ROUNDS, rate=RATE_PER_ROUND).rows()
     known = {
         (rounds, window, rate): (Fraction(rate) * rounds, Fraction(rate) * window)
@@ -326,7 +326,7 @@ def _expected_traffic(cells: pl.DataFrame) -> list[tuple[Fraction, Fraction]]:
 def _estimates(
     metric: Metric,
     counts: MetricCounts,
-    expected: Sequence[tuple[Fraction, Fraction]] | None,
+    expected: Sequence[tuple[Fraction, Fraction] | None] | None,
     n_rows: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
     """Mean and spread of one metric, K values each, NaN for NULL."""
@@ -459,7 +459,7 @@ def _shares_above(
 def _adjusted(
     metric: Metric,
     counts: MetricCounts,
-    expected: Sequence[tuple[Fraction, Fraction]] | None,
+    expected: Sequence[tuple[Fraction, Fraction] | None] | None,
     candidates: NDArray[np.int64],
 ) -> dict[str, NDArray[np.float64]]:
     """Adjusted means of those cells whose plain mean has an interval."""
@@ -469,9 +469,11 @@ def _adjusted(
         return columns
     enough = counts.traffic[candidates, 0] >= MIN_REPLICATIONS
     chosen = candidates[enough.astype(np.bool_)]  # each takes 30 us
+    known = {int(k): mean for k in chosen if (mean := expected[k]) is not None}
+    chosen = np.array(list(known), np.int64)
     if chosen.size:
         sums = dict(zip(control.SUMS, counts.traffic[chosen].T.tolist(), strict=True))
-        requests, in_window = zip(*(expected[k] for k in chosen.tolist()), strict=True)
+        requests, in_window = zip(*known.values(), strict=True)
         divisors = counts.histogram.divisors[chosen].tolist()
         adjusted = control.adjusted_means(sums, requests, in_window, divisors)
         for name in names:
