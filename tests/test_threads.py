@@ -200,7 +200,7 @@ def test_one_long_replication_does_not_delay_a_stop(generator: Generator) -> Non
 
 
 def test_threads_find_numpy_imported_in_polars() -> None:
-    """polars has a proxy in its place until it is used, and two threads may race to replace it."""
+    """Polars has a proxy in its place until it is used, and two threads may race to replace it."""
     code = "import mc.runner, polars._dependencies as d; print(type(d.numpy).__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "module\n"

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import METRICS, Column, Metric, metrics_of, units
+from mc.model import METRICS, PARAMETERS, Column, Metric, metrics_of, units
 from mc.model.columns import OF_METRIC
 from mc.model.digits import readers_second
 from mc.store.files import (
@@ -244,7 +244,16 @@ class Results:
     @cached_property
     def cells(self) -> pl.DataFrame:
         """One row for each cell: names, parameters, bounds."""
-        return self._table("cells")
+        import polars as pl
+
+        table = self._table("cells")
+        # a table older than a parameter has cells with its default, or with flattened layers
+        older = {name: p.toml_default for name, p in PARAMETERS.items()} | {"chain": "flattened"}
+        return table.with_columns(
+            pl.lit(None if older[name] == "none" else older[name]).alias(name)
+            for name in PARAMETERS
+            if name not in table.columns
+        )
 
     @cached_property
     def summary(self) -> pl.DataFrame:
