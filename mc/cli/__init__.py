@@ -17,7 +17,8 @@ import gc
 import io
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -40,8 +41,10 @@ from mc.cli import (
     trace,
     verify,
 )
-from mc.cli.stderr import warnings_as_lines
+from mc.cli.stderr import fail, warnings_as_lines
 from mc.cli.stdout import discard_stdout
+
+resource: Final[Any] = import_module("resource") if os.name == "posix" else None
 
 app = typer.Typer(
     add_completion=True,
@@ -73,14 +76,34 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_MOST_BYTES: Final = 3_500_000_000
+_CORE_BYTES: Final = 200_000_000
+"""Address space that libraries take, and for each core, whose threads have stacks and heaps: 3.1 GB
+with two cores. With less they abort, or wait for ever, where nobody can say why."""
+
+_LIGHT: Final = ("new", "check", "status", "presets", "schema")
+"""Commands that need little of it."""
+
+
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Options before the command."""
+    if resource is None or context.invoked_subcommand in _LIGHT:
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    needed = _MOST_BYTES + _CORE_BYTES * (os.cpu_count() or 1)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        fail(
+            f"the address space is limited to {limit / 1e9:.1f} GB, and this takes "
+            f"{needed / 1e9:.1f} GB of it, though far less memory: ulimit -v unlimited",
+            1,
+        )
 
 
 def main() -> None:

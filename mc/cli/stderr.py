@@ -17,8 +17,9 @@ PROGRESS_SECONDS: Final = 5.0
 
 
 def write_message(message: str) -> None:
-    """Write a message to stderr."""
-    typer.echo(message, err=True)
+    """Write a message to stderr; what would move a terminal's cursor, from a name, is spelt out."""
+    shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in message)
+    typer.echo("".join(shown), err=True)
 
 
 def write_caution(message: str) -> None:

@@ -57,6 +57,8 @@ def path_of(folder: str | Path) -> Path:
         The path is empty, or the home of nobody; no library that is installed knows the URL.
     """
     url = str(folder)
+    if "\0" in url:
+        raise FolderError(f"{folder}: a path has no NUL in it")
     if not url.strip():
         raise FolderError('"": names no folder; "." is the one you are in')
     if "://" not in url:
