@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -92,7 +92,7 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     return results.folder / store.PAGE
 
 
-def _kept(results: Results, names: Sequence[str]) -> dict[str, pl.DataFrame]:
+def _kept(results: Results, names: Iterable[str]) -> dict[str, pl.DataFrame]:
     """Tables that an earlier report of just these results has simulated."""
     import polars as pl
 

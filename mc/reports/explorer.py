@@ -41,6 +41,7 @@ def explorer(view: View, storms: pl.DataFrame) -> str:
         "axes": [axis for axis, _ in coordinates.values()],
         "heads": [page_tables.score_heads(scenario) for scenario in view.scenarios],
         "cells": [_cell(view, number, coordinates) for number in view.lines],
+        "first": _cell(view, view.stormy[0].card.lines[0].cells[0], coordinates),
         "scores": _scores(view),
         "storms": {},
     }

@@ -128,7 +128,7 @@ for (const place of document.querySelectorAll(".explorer")) {
   const data = JSON.parse(place.nextElementSibling.textContent);
   const n = data.axes.length;
   const cells = new Map(data.cells.map((cell) => [cell.slice(0, n).join(), cell]));
-  const at = data.cells[0].slice(0, n);
+  const at = data.first.slice(0, n);
   let pinned = null;
   const controls = make("div", { class: "controls" });
   const shown = make("div", { "aria-live": "polite" });

@@ -14,9 +14,9 @@ from mc.reports.distributions import count_values, draw_distributions, histogram
 from mc.reports.maps import draw_maps, name_of, plan_maps
 from mc.reports.panels import Drawing
 from mc.reports.rendering import Piece, draw, png_file, svg_file
-from mc.reports.replication import draw_run, one_run
+from mc.reports.replication import RUN_COLUMNS, draw_run, one_run
 from mc.reports.scenario import MOST_CURVES, MOST_SCENARIOS, Scenario
-from mc.reports.storm import curves, draw_curves, length_text, peaks
+from mc.reports.storm import CURVE_COLUMNS, curves, draw_curves, length_text, peaks
 from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
 from mc.reports.tradeoff import draw_tradeoff
@@ -26,8 +26,8 @@ STORM_DATA: Final = "figures/storm.parquet"
 SPREAD_DATA: Final = "figures/distribution.parquet"
 RUN_DATA: Final = "figures/replication.parquet"
 
-SIMULATED: Final = (STORM_DATA, RUN_DATA)
-"""Tables that are simulated for the figures alone."""
+SIMULATED: Final = {STORM_DATA: CURVE_COLUMNS, RUN_DATA: RUN_COLUMNS}
+"""Tables that are simulated for the figures alone, and their columns."""
 
 _MOST_SPREADS: Final = 2
 """Scenarios of which single runs are drawn."""
@@ -103,8 +103,12 @@ def pictures(
     scenarios = view.drawn
     tables = {}
     for name, wanted in _wanted(scenarios).items():
-        is_kept = name in kept and set(kept[name]["cell"]) == set(wanted)
-        tables[name] = kept[name] if is_kept else _simulated(scenarios, name, wanted)
+        # the program that made it may have been another
+        is_kept = name in kept and tuple(kept[name].columns) == SIMULATED[name]
+        if is_kept and set(kept[name]["cell"]) == set(wanted):
+            tables[name] = kept[name]
+        else:
+            tables[name] = _simulated(scenarios, name, wanted)
     spreads = []
     if view.results.cells["replications"].max() != 1:
         some = scenarios[:_MOST_SPREADS]

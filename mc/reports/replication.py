@@ -36,6 +36,10 @@ _WIDTH: Final = 3.3
 """Inches of a panel on the page."""
 
 
+RUN_COLUMNS: Final = ("cell", "round", "calls", "successful", "waiting", "queued", "capacity")
+"""Columns of the table that `one_run` makes."""
+
+
 def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
     """Record the first replication of a cell, for `draw_run`.
 

@@ -114,6 +114,13 @@ def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS)
     return Stretch(start, max(1, (stop - start) // step), step)
 
 
+CURVE_COLUMNS: Final = (
+    *("cell", "round", "rounds", "replications", "capacity"),
+    *("useful", "queued", *_SHARES),
+)
+"""Columns of the table that `curves` makes."""
+
+
 # --- the curves -----------------------------------------------------------------------------------
 
 
