@@ -491,6 +491,15 @@ def test_a_command_that_simulates_nothing_imports_no_more_than_it_needs(command:
     assert got <= expected
 
 
+def test_the_package_says_what_it_has() -> None:
+    assert f"retrystorm {mc.__version__}\n" == invoke("--version")[1]
+    assert {*mc.__all__, "__version__"} <= set(dir(mc))
+    errors = [name for name in mc.__all__ if name.endswith("Error")]
+    assert all(issubclass(getattr(mc, name), ValueError) for name in errors)
+    assert len(errors) == 5
+    assert (Path(mc.__file__).parent / "py.typed").exists()
+
+
 def test_the_package_itself_imports_nothing_heavy() -> None:
     code = "import json, sys, mc; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
