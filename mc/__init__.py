@@ -22,15 +22,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mc.decisions import best, compare, frontier
+    from mc.decisions import QuestionError, best, compare, frontier
+    from mc.experiment import ExperimentError
     from mc.model import Cell
     from mc.reports import report
-    from mc.runner import Plan, Verification, merge, plan, run, sensitivity, simulate, trace, verify
-    from mc.store import Results, Status, load, status
+    from mc.runner import (
+        ClusterError,
+        Plan,
+        Verification,
+        merge,
+        plan,
+        run,
+        sensitivity,
+        simulate,
+        trace,
+        verify,
+    )
+    from mc.store import DamagedError, FolderError, Results, Status, load, status
+
+    __version__: str
 
 __all__ = [
     "Cell",
+    "ClusterError",
+    "DamagedError",
+    "ExperimentError",
+    "FolderError",
     "Plan",
+    "QuestionError",
     "Results",
     "Status",
     "Verification",
@@ -51,7 +70,12 @@ __all__ = [
 
 _HOMES = {
     "Cell": "mc.model",
+    "ClusterError": "mc.runner",
+    "DamagedError": "mc.store",
+    "ExperimentError": "mc.experiment",
+    "FolderError": "mc.store",
     "Plan": "mc.runner",
+    "QuestionError": "mc.decisions",
     "Results": "mc.store",
     "Status": "mc.store",
     "Verification": "mc.runner",
@@ -73,8 +97,16 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import on first use: numba and polars would make `retrystorm --help` slow."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("retrystorm")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

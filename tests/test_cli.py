@@ -103,6 +103,41 @@ def test_a_run_prints_its_results_to_stdout_and_nothing_to_stderr() -> None:
     assert f"retrystorm show {Path('results/small')} " in out
 
 
+def test_the_lesson_comes_with_the_package() -> None:
+    shipped = Path(mc.__file__).parent / "experiment" / "lesson.toml"
+    assert shipped.read_text("utf-8") == (EXPERIMENTS / "lesson.toml").read_text("utf-8")
+    code, out, err = invoke("demo", "--replications", "3", "-q")
+    assert (code, err) == (0, "")
+    assert out.startswith("Retries and storm risk: the lesson")
+    assert mc.load("results/lesson").manifest["n_rows"] == 21 * 3
+
+
+def test_methods_are_a_paragraph_and_a_table_with_intervals() -> None:
+    mc.run(write(SMALL), replications=40)
+    results = mc.load("results/small")
+    code, out, err = invoke("methods", "results/small", "--metric", "calls")
+    assert (code, err) == (0, "")
+    text = " ".join(out.partition("\n\n")[0].split())
+    for said in (
+        f"retrystorm {mc.__version__} (",
+        "4 cells, combinations of parameters: 2 scenarios, 2 policies.",
+        "for 40 replications.",
+        f"the seed {results.manifest['seed']}:",
+        f"small.toml: {results.manifest['experiment_sha256']};",
+    ):
+        assert said in text
+    line = results.summary.filter(cell=3, metric="calls")
+    [row] = re.findall(r"^\| outage \| three \| .*$", out, re.MULTILINE)
+    low, high = map(float, re.search(r"\[([\d.]+), ([\d.]+)\\?\]", row).groups())  # type: ignore[union-attr]
+    assert low == pytest.approx(line["ci_low"].item(), rel=1e-2)
+    assert high == pytest.approx(line["ci_high"].item(), rel=1e-2)
+    code, tex, _ = invoke("methods", "results/small", "--format", "latex")
+    assert code == 0
+    assert tex.count("&") == 5 * (2 + 3 - 1)
+    assert "scenario & policy & failed\\_share & times\\_usual & peak \\\\" in tex
+    assert not re.search(r"(?<!\\)[%_#]", tex), "LaTeX would take it for a command"
+
+
 def test_messages_go_to_stderr() -> None:
     first = invoke("run", write(SMALL))
     again = invoke("run", "small.toml")
@@ -394,20 +429,9 @@ def test_the_commands_are_these() -> None:
     got = {name for name, _ in commands()}
     expected = {
         "retrystorm",
-        *(
-            "ask",
-            "new",
-            "check",
-            "plan",
-            "run",
-            "merge",
-            "show",
-            "report",
-            "compare",
-            "best",
-            "frontier",
-        ),
-        *("trace", "status", "verify", "presets", "export", "schema", "doctor", "sensitivity"),
+        *("demo", "ask", "new", "check", "plan", "run", "merge", "show", "report", "compare"),
+        *("best", "frontier", "trace", "status", "verify", "methods", "presets", "export"),
+        *("schema", "doctor", "sensitivity"),
     }
     assert got == expected
 
@@ -489,6 +513,15 @@ def test_a_command_that_simulates_nothing_imports_no_more_than_it_needs(command:
     got = set(HEAVY) & set(modules)
     expected = set(NEEDED[command].split())
     assert got <= expected
+
+
+def test_the_package_says_what_it_has() -> None:
+    assert f"retrystorm {mc.__version__}\n" == invoke("--version")[1]
+    assert {*mc.__all__, "__version__"} <= set(dir(mc))
+    errors = [name for name in mc.__all__ if name.endswith("Error")]
+    assert all(issubclass(getattr(mc, name), ValueError) for name in errors)
+    assert len(errors) == 5
+    assert (Path(mc.__file__).parent / "py.typed").exists()
 
 
 def test_the_package_itself_imports_nothing_heavy() -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from polars.testing import assert_frame_equal
 from scipy import stats
 from typer.testing import CliRunner
 
 import mc
 from mc import experiment as experiments
+from mc import store
 from mc.cli import app
 from mc.decisions import QuestionError
 from mc.runner import choose
@@ -149,6 +153,52 @@ def test_a_comparison_that_makes_no_sense_is_refused(
     with pytest.raises(QuestionError) as error:
         mc.compare(sweep, left, right)
     assert str(error.value).startswith(message)
+
+
+# --- the tables of a sweep ---------------------------------------------------------------------
+
+
+def test_estimates_name_their_cells_and_group_by_no_budget(sweep: Path) -> None:
+    results = mc.load(sweep)
+    cells = results.cells.select("cell", "scenario", "policy", "budget", "budget_text")
+    for name in ("summary", "comparisons"):
+        table = pl.read_parquet(sweep / f"{name}.parquet")
+        assert table.columns[:5] == cells.columns
+        named = table.select("cell").join(cells, on="cell", maintain_order="left")
+        assert_frame_equal(table.select(cells.columns), named)
+    frame = pd.read_parquet(sweep / "summary.parquet")
+    assert len(frame.groupby(["policy", "budget_text"])) == 2 * 3
+    assert set(frame["budget_text"]) == {"none", "0.1", "0.3"}
+    assert mc.verify(sweep, all_rows=True).ok
+
+
+def test_a_folder_of_an_older_version_is_read_with_the_names_of_its_cells(
+    sweep: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(sweep, tmp_path / "older"))
+    names = ["scenario", "policy", "budget", "budget_text"]
+    older = pl.read_parquet(folder / "summary.parquet").drop(names)
+    manifest = mc.load(folder).manifest
+    manifest["tables"]["summary"] = store.write_table(folder, "summary", older)
+    store.write_manifest(folder, manifest)
+    assert_frame_equal(mc.load(folder).summary, mc.load(sweep).summary)
+
+
+def test_rows_are_printed_with_the_names_of_their_cells(sweep: Path) -> None:
+    options = ("--table", "replications", "--format", "csv")
+    printed = runner.invoke(app, ["show", str(sweep), *options]).stdout
+    got = pl.read_csv(printed.encode())
+    rows = mc.load(sweep).replications
+    assert got.columns[:5] == ["cell", "scenario", "policy", "budget", "budget_text"]
+    assert_frame_equal(got.select(rows.columns), rows, check_dtypes=False)
+
+
+def test_a_notebook_shows_means_by_the_names_of_cells(sweep: Path) -> None:
+    shown = mc.load(sweep)._repr_html_()
+    assert shown.count("<tr>") == 1 + 12
+    assert "<td>patient = better?</td><td>none</td>" in shown
+    mean = mc.load(sweep).summary.filter(cell=0, metric="calls")["mean"].item()
+    assert f"<td>{str(mean)[:4]}" in shown
 
 
 # --- best -----------------------------------------------------------------------------------

@@ -74,6 +74,9 @@ def test_a_public_function_says_what_it_takes_gives_and_raises(name: str) -> Non
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_public_class_says_what_it_has(name: str) -> None:
     cls = getattr(mc, name)
+    if issubclass(cls, Exception):
+        assert cls.__doc__
+        return
     got = listed(sections(cls.__doc__)["Attributes"])
     expected = [field.name for field in dataclasses.fields(cls)]
     assert got == expected

@@ -85,6 +85,9 @@ def floats(names: str) -> dict[str, pl.DataType]:
     return dict.fromkeys(names.split(), pl.Float64())
 
 
+NAMES: Final = {"scenario": STRING, "policy": STRING, "backoff_cap": pl.Float64()}
+"""By which the cells of `EXPERIMENT` are named."""
+
 SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
     "cells": {
         "cell": pl.Int32(),
@@ -113,6 +116,7 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "breaker": STRING,
         "clients": pl.Int32(),
         "threshold": pl.Int32(),
+        "budget_text": STRING,
         "max_attempts": pl.Int32(),
         "longest_wait": pl.Int64(),
         "mean_requests": pl.Float64(),
@@ -144,7 +148,7 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
         "window_dropped": pl.Int64(),
         "denied": pl.Int64(),
     },
-    "summary": {"cell": pl.Int32(), "metric": STRING, "n": pl.Int64()}
+    "summary": {"cell": pl.Int32(), **NAMES, "metric": STRING, "n": pl.Int64()}
     | floats("share_defined share_defined_low share_defined_high")
     | floats("mean sd mcse ci_low ci_high min p01 p01_low p01_high")
     | floats("p05 p05_low p05_high p25 p25_low p25_high median median_low median_high")
@@ -156,7 +160,8 @@ SCHEMAS: Final[dict[str, dict[str, pl.DataType]]] = {
     | floats("ratio_of_means ratio_of_means_low ratio_of_means_high")
     | {"n_needed": pl.Int64(), "note": STRING}
     | floats("published published_percentile published_tail published_joint"),
-    "comparisons": {"cell": pl.Int32(), "baseline": pl.Int32(), "metric": STRING, "n": pl.Int64()}
+    "comparisons": {"cell": pl.Int32(), **NAMES, "baseline": pl.Int32()}
+    | {"metric": STRING, "n": pl.Int64()}
     | floats("share_defined mean_difference sd mcse ci_low ci_high")
     | floats("relative_change relative_low relative_high")
     | floats("share_less share_less_low share_less_high")
@@ -1335,3 +1340,11 @@ def test_every_file_says_in_which_units_its_columns_are(tmp_path: Path) -> None:
         if path.name == "cells.parquet":
             expected = {"backoff_cap": "rounds", "capacity": "calls/round"}
         assert units.items() >= expected.items()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_of_a_table_says_unit_and_meaning(finished: Path, table: str) -> None:
+    columns = mc.load(finished).manifest["columns"][table]
+    for field in pq.read_schema(finished / f"{table}.parquet"):
+        got = {key.decode(): text.decode() for key, text in field.metadata.items()}
+        assert got == columns[field.name]

@@ -27,9 +27,11 @@ from mc.cli import (
     best,
     check,
     compare,
+    demo,
     doctor,
     export,
     frontier,
+    methods,
     new,
     plan,
     presets,
@@ -57,10 +59,10 @@ app = typer.Typer(
 )
 
 COMMANDS = (
-    *(ask.ask, new.new, check.check, plan.plan, run.run, run.merge, show.show, report.report),
-    *(compare.compare, best.best, frontier.frontier, sensitivity.sensitivity, trace.trace),
-    *(status.status, verify.verify),
-    *(presets.presets, export.export, new.schema, doctor.doctor),
+    *(demo.demo, ask.ask, new.new, check.check, plan.plan, run.run, run.merge),
+    *(show.show, report.report, compare.compare, best.best, frontier.frontier),
+    *(sensitivity.sensitivity, trace.trace, status.status, verify.verify),
+    *(methods.methods, presets.presets, export.export, new.schema, doctor.doctor),
 )
 """In the order in which the help lists them."""
 

@@ -45,6 +45,13 @@ def _table_names() -> list[str]:
     return sorted(TABLES, key=lambda name: name == "cells")
 
 
+def _every_table() -> list[str]:
+    """Return these, and what the tables are made of."""
+    from mc.store import FOLDERS
+
+    return [*_table_names(), *("replications" if name == "rows" else name for name in FOLDERS)]
+
+
 def show(
     folder: options.Folder,
     every: Annotated[
@@ -61,8 +68,9 @@ def show(
         str | None,
         typer.Option(
             "--table",
-            help="As json, csv or markdown: only this table, such as claims, every column of it.",
-            **options.one_of(_table_names, "NAME"),
+            help="As json, csv or markdown: only this table, such as claims or replications, "
+            "every column of it.",
+            **options.one_of(_every_table, "NAME"),
         ),
     ] = None,
 ) -> None:
@@ -114,14 +122,8 @@ def _all_tables(results: Results) -> dict[str, Any]:
 
 def _whole_table(results: Results, name: str) -> pl.DataFrame:
     """A table with all its columns; each line of a cell has the cell's value on every axis."""
-    from mc.store import axis_names
-
     frame: pl.DataFrame = getattr(results, name)
-    if name == "cells" or "cell" not in frame.columns:
-        return frame
-    cells = results.cells.select("cell", "scenario", "policy", *axis_names(results.manifest))
-    joined = cells.join(frame, on="cell", how="inner", maintain_order="right")
-    return joined.select(*cells.columns, *(n for n in frame.columns if n not in cells.columns))
+    return results.named(frame) if name in ("replications", "histograms") else frame
 
 
 # --- for a page -----------------------------------------------------------------------------------

@@ -211,9 +211,7 @@ def _far_out_lines(results: Results) -> Iterator[Text]:
     yield _unbroken(
         f"\nOf {n} published figures these are among the outer {100 * FAR_OUT:g} % of seeds:"
     )
-    names = results.cells.select("cell", "scenario", "policy")
-    joined = found.join(names, on="cell", how="left", maintain_order="left")
-    for cell, lines in joined.group_by("scenario", "policy", maintain_order=True):
+    for cell, lines in found.group_by("scenario", "policy", maintain_order=True):
         yield _unbroken("  " + ", ".join(str(name) for name in cell if name != "default"))
         for line in lines.iter_rows(named=True):
             where = placed(line["published_percentile"])

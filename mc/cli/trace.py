@@ -71,8 +71,9 @@ def trace(
         _check_table(table)
         rounds = runner.trace_points(experiment, points, [replication])
         svg, png = reports.draw_trace(rounds, points, experiment.source)
+        about = {n: {"unit": unit, "meaning": text} for n, (unit, text) in TRACE_COLUMNS.items()}
         files = {
-            table: store.table_bytes(rounds, {n: u for n, (u, _) in TRACE_COLUMNS.items()}),
+            table: store.table_bytes(rounds, about),
             table.with_suffix(".svg"): svg.encode(),
             table.with_suffix(".png"): png,
         }

@@ -88,7 +88,7 @@ def compare(
         rows = results.scan().filter(pl.col("cell").is_in(numbers)).collect()
         compared = statistics.compare(rows, lines)
     else:
-        compared = results.comparisons.join(
+        compared = results.comparisons.select(statistics.COMPARISONS_COLUMNS.keys()).join(
             pairs.select(cell="left", baseline="right"), on=["cell", "baseline"], how="semi"
         )
         if compared["cell"].n_unique() < pairs.height:

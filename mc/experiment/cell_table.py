@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc.experiment.experiment import Experiment
 from mc.model import PARAMETERS, Cell, Column, schema_of
-from mc.model.columns import MEAN_REQUESTS, MEAN_WINDOW_REQUESTS
+from mc.model.columns import BUDGET_TEXT, MEAN_REQUESTS, MEAN_WINDOW_REQUESTS
 from mc.model.traffic import Counts
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ CELL_COLUMNS: Final[dict[str, Column]] = (
         for name, parameter in PARAMETERS.items()
     }
     | {
+        BUDGET_TEXT: Column("text", "", "the budget as a text, none where there is none"),
         "max_attempts": Column(
             "int32", "attempts", "most attempts of one request: the product of tries"
         ),
@@ -90,9 +91,9 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
     polars.DataFrame
         `cell`, `scenario`, `policy`, every parameter in its unit (`tries` as the text
         ``3x3x3``, a value for each layer as the text ``[2.0, 4.0]``, no budget as null; a column
-        with such a text is text for all cells), `max_attempts`, `longest_wait` (rounds) and
-        `baseline` (a `cell`), the cell's `identity`, its number of `replications` and what it was
-        `stopped_by` (null until it has stopped). In the order of the file.
+        with such a text is text for all cells), `budget_text`, `max_attempts`, `longest_wait`
+        (rounds) and `baseline` (a `cell`), the cell's `identity`, its number of `replications` and
+        what it was `stopped_by` (null until it has stopped). In the order of the file.
     """
     import polars as pl
 
@@ -117,6 +118,9 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
             schema[name] = pl.Float64()
         columns[name] = values
     columns |= {
+        BUDGET_TEXT: [
+            "none" if b is None else str(b).removesuffix(".0") for b in columns["budget"]
+        ],
         "max_attempts": [cell.max_attempts for cell in cells],
         "longest_wait": [cell.longest_wait for cell in cells],
         MEAN_REQUESTS: [cell.mean_requests for cell in cells],

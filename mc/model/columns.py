@@ -17,6 +17,10 @@ OF_METRIC: Final = "of the metric"
 """The unit of a column whose lines are about several metrics."""
 
 
+BUDGET_TEXT: Final = "budget_text"
+"""A column wherever there is one of the budget: where NULL is a value, pandas' groupby leaves out
+its lines."""
+
 MEAN_REQUESTS: Final = "mean_requests"
 MEAN_WINDOW_REQUESTS: Final = "mean_window_requests"
 """Columns of the table of cells."""

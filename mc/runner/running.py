@@ -289,14 +289,11 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
         store.clear(folder)
     store.make_ready(folder, experiment.keep)
     hashes: dict[str, str] = {}
-    units = {
-        name: {column: about["unit"] for column, about in columns.items()}
-        for name, columns in manifest["columns"].items()
-    }
+    about = manifest["columns"]
 
     def write_cells(stops: Mapping[int, Stop] | None) -> None:
         cells = experiments.cell_table(experiment, stops)
-        hashes["cells"] = store.write_table(folder, "cells", cells, units["cells"])
+        hashes["cells"] = store.write_table(folder, "cells", cells, about["cells"])
 
     write_cells(None)
     _put_aside(job, stock.faults)
@@ -305,7 +302,7 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
     stops, stock = grown[0], _without_rows_beyond(job, *grown)
     tables = make_tables(experiment, job.storage, stops, stock.shards, job.jobs or None)
     for name, table in tables:
-        hashes[name] = store.write_table(folder, name, table, units[name])
+        hashes[name] = store.write_table(folder, name, table, about[name])
     finished = {
         "complete": True,
         "replications": max(stop.n for stop in stops.values()),

@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from mc import experiment as experiments
-from mc import statistics
+from mc import statistics, store
 from mc.experiment import SEEDS, Experiment, Published, Stop
 from mc.model import COUNTERS, Cell, Column, counters_of, lesson_conflicts
 from mc.runner.simulation import ROW_COLUMNS, n_threads, simulate
@@ -35,6 +35,7 @@ MOST_LESSON_SEEDS: Final = 10_000
 def table_columns(experiment: Experiment) -> dict[str, Mapping[str, Column]]:
     """The columns of every table of a results folder, as its manifest describes them."""
     counters = counters_of(point.parameters for point in experiment.points)
+    names = {name: experiments.CELL_COLUMNS[name] for name in store.name_columns(experiment.source)}
     return {
         "cells": experiments.CELL_COLUMNS,
         "replications": {
@@ -43,10 +44,14 @@ def table_columns(experiment: Experiment) -> dict[str, Mapping[str, Column]]:
             if name in counters or name not in COUNTERS
         },
         "histograms": HISTOGRAMS_COLUMNS,
-        "summary": statistics.SUMMARY_COLUMNS,
-        "comparisons": statistics.COMPARISONS_COLUMNS,
+        "summary": _after_cell(statistics.SUMMARY_COLUMNS, names),
+        "comparisons": _after_cell(statistics.COMPARISONS_COLUMNS, names),
         "claims": statistics.CLAIMS_COLUMNS,
     }
+
+
+def _after_cell(columns: Mapping[str, Column], names: Mapping[str, Column]) -> Mapping[str, Column]:
+    return {"cell": columns["cell"], **names, **columns}
 
 
 def make_tables(
@@ -104,11 +109,15 @@ def make_tables(
     )
     distributions = {figure: found for some in placed for figure, found in some.items()}
     joint = _joint_tails(experiment, distributions, cells, jobs)
+    names = cells.select("cell", *store.name_columns(experiment.source))
     yield (
         "summary",
-        (_unpacked(part).update(joint, on=["cell", "metric"]) for part in summaries),
+        (
+            store.with_names(_unpacked(part).update(joint, on=["cell", "metric"]), names)
+            for part in summaries
+        ),
     )
-    yield "comparisons", map(_unpacked, comparisons)
+    yield "comparisons", (store.with_names(_unpacked(part), names) for part in comparisons)
     by_key = storage.count_claims(shards)
     counted = [by_key[claim_key(claim)] for claim in experiment.claims]
     lesson = _as_the_lesson_draws(experiment, stops, cells, jobs)

@@ -41,10 +41,12 @@ from mc.store.results import (
     load,
     look,
     make_ready,
+    name_columns,
     new_manifest,
     read_table_file,
     scan,
     tables_are_whole,
+    with_names,
 )
 from mc.store.shards import (
     Shard,
@@ -86,6 +88,7 @@ __all__ = [
     "load",
     "look",
     "make_ready",
+    "name_columns",
     "new_manifest",
     "of_each",
     "of_page",
@@ -106,6 +109,7 @@ __all__ = [
     "table_bytes",
     "table_file",
     "tables_are_whole",
+    "with_names",
     "write",
     "write_manifest",
     "write_shard",

@@ -115,7 +115,7 @@ def write_table(
     folder: Path,
     name: str,
     table: pl.DataFrame | Iterable[pl.DataFrame],
-    units: Mapping[str, str] | None = None,
+    about: Mapping[str, Mapping[str, str]] | None = None,
 ) -> str:
     """Write one of `TABLES`, whole or not at all, and give the SHA-256 of the file.
 
@@ -127,8 +127,8 @@ def write_table(
         Which table.
     table : polars.DataFrame, or its parts
         Its content; the file does not depend on where it is cut.
-    units : mapping of str to str, optional
-        Of its columns, for the file's metadata.
+    about : mapping of str to mapping, optional
+        `unit` and `meaning` of its columns, for their metadata.
 
     Returns
     -------
@@ -139,20 +139,35 @@ def write_table(
     ValueError
         A float column holds NaN: NULL stands for what is undefined.
     """
-    content = table_bytes(table, units)
+    content = table_bytes(table, about)
     write(folder, table_file(name), content)
     return sha256(content)
 
 
 def table_bytes(
-    table: pl.DataFrame | Iterable[pl.DataFrame], units: Mapping[str, str] | None = None
+    table: pl.DataFrame | Iterable[pl.DataFrame],
+    about: Mapping[str, Mapping[str, str]] | None = None,
 ) -> bytes:
-    """Code a table, see `write_table`; the file's metadata have the units of its columns."""
+    """Code a table, see `write_table`.
+
+    Unit and meaning of a column are metadata of its field in Arrow's schema; those of the file have
+    all units together, for who reads Parquet without Arrow.
+    """
     import polars as pl
 
     parts = [table] if isinstance(table, pl.DataFrame) else table
-    groups = (group.to_arrow() for group in _in_groups(parts, _LINES_PER_GROUP))
-    return parquet(groups, _LINES_PER_GROUP, units_footer(units or {}))
+    told = about or {}
+    groups = (_told(group.to_arrow(), told) for group in _in_groups(parts, _LINES_PER_GROUP))
+    units = {name: one["unit"] for name, one in told.items()}
+    return parquet(groups, _LINES_PER_GROUP, units_footer(units))
+
+
+def _told(table: pa.Table, about: Mapping[str, Mapping[str, str]]) -> pa.Table:
+    """Give the fields of a table what is said of them."""
+    import pyarrow as pa
+
+    fields = [field.with_metadata(dict(about.get(field.name, {}))) for field in table.schema]
+    return table.cast(pa.schema(fields))
 
 
 def _in_groups(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:

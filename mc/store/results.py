@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import platform
@@ -13,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import METRICS, Column, Metric, metrics_of, units
-from mc.model.columns import OF_METRIC
-from mc.model.digits import readers_second
+from mc.model import HEADLINE, METRICS, Column, Metric, metrics_of, units
+from mc.model.columns import BUDGET_TEXT, OF_METRIC
+from mc.model.digits import axis_text, format_estimate, half_width, readers_second
 from mc.store.files import (
     FOLDERS,
     LOCK,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("cell", "replication", "seed")
 """Columns of rows that are no counters."""
+
+HTML_CELLS: Final = 20
+"""A notebook shows no more cells."""
 
 _MAKE_ANEW: Final = "the command that made the folder makes it anew"
 
@@ -108,6 +112,33 @@ def axis_names(manifest: Mapping[str, Any]) -> list[str]:
     source = manifest["experiment"]
     design = source["design"] or {"ranges": []}
     return [axis["name"] for axis in (*source["grid"], *design["ranges"])]
+
+
+def name_columns(source: Mapping[str, Any]) -> list[str]:
+    """Columns by which people name cells, in the tables of estimates, too.
+
+    They are scenario, policy, the axes, and the budget as a text where it is one of these.
+    """
+    names = ["scenario", "policy", *axis_names({"experiment": source})]
+    return [*names, BUDGET_TEXT] if "budget" in names else names
+
+
+def with_names(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Put the names of cells behind their numbers.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+        With a column `cell`.
+    names : polars.DataFrame
+        `cell`, and the columns of `name_columns`.
+
+    Returns
+    -------
+    polars.DataFrame
+    """
+    named = table.select("cell").join(names, on="cell", how="left", maintain_order="left")
+    return named.hstack(table.drop("cell", *names.columns, strict=False))
 
 
 def _experiment_hash(source: Mapping[str, Any]) -> str:
@@ -335,7 +366,58 @@ class Results:
             places = table.select(pl.arg_sort_by("cell", maintain_order=True)).to_series()
             names = table.columns
             table = pl.DataFrame([table.drop_in_place(name)[places] for name in names])
+        if name in ("summary", "comparisons") and "scenario" not in table.columns:
+            # a folder of an older version
+            return self.named(table)
         return table
+
+    def named(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Put scenario, policy and place of every cell into a table that has its number.
+
+        Parameters
+        ----------
+        table : polars.DataFrame
+            With a column `cell`, for example `replications`.
+
+        Returns
+        -------
+        polars.DataFrame
+        """
+        # one of an older version lacks the budget's text
+        known = [one for one in name_columns(self.manifest["experiment"]) if one in self.cells]
+        return with_names(table, self.cells.select("cell", *known))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the title, and means with the half-widths of their intervals."""
+        if not self.complete:
+            return f"<p>{html.escape(str(self.folder))}: the run is not finished</p>"
+        shown = self.cells.head(HTML_CELLS)
+        named = for_reader(self.summary, "summary", self.manifest).filter(
+            self.summary["metric"].is_in(HEADLINE)
+        )
+        estimates = {(e["cell"], e["metric"]): e for e in named.iter_rows(named=True)}
+        metrics = [m for m in HEADLINE if any(estimates[c, m]["n"] for c in shown["cell"])]
+        names = ["scenario", "policy", *axis_names(self.manifest)]
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in (*names, *metrics))
+        lines = []
+        for cell in shown.iter_rows(named=True):
+            source = self.manifest["experiment"]
+            texts = [
+                str(cell[n]) if n in names[:2] else axis_text(source, n, cell[n]) for n in names
+            ]
+            for metric in metrics:
+                estimate = estimates[cell["cell"], metric]
+                mean, error = format_estimate(estimate["mean"], half_width(estimate))
+                texts.append(f"{mean} ± {error}" if error else mean)
+            lines.append("".join(f"<td>{html.escape(text)}</td>" for text in texts))
+        n_more = self.cells.height - shown.height
+        more = f"<p>{n_more:,} more cells are in .cells and .summary</p>" if n_more else ""
+        return (
+            f"<p><b>{html.escape(self.manifest['title'])}</b>: {self.cells.height:,} cells, "
+            f"{self.manifest['n_rows']:,} rows, in {html.escape(str(self.folder))}; "
+            "means ± half of their 95 % intervals</p>"
+            f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{more}"
+        )
 
 
 def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
