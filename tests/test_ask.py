@@ -147,14 +147,25 @@ def test_the_experiment_says_what_was_asked(tmp_path: Path) -> None:
     assert (first.tries, first.chain, first.budget) == ((2, 3, 2), "nested", None)
 
 
+def test_with_a_time_out_calls_wait_in_a_queue(tmp_path: Path) -> None:
+    asked = Question(280.0, 300.0, Fault(10, 0, 0), (2,), None, (1.0, 10.0), timeout=1.0)
+    file = tmp_path / "question.toml"
+    file.write_text(experiment_text(asked, file.name), "utf-8")
+    cells = {point.policy: point.parameters for point in experiment.read(file).points}
+    first = cells[question.PRESENT]
+    assert first.timeout == first.rounds_per_second == 100
+    assert first.queue >= 300  # it holds what nobody waits for any more
+    assert not first.cancel
+    assert cells["queue of half the time-out"].queue == 150
+    assert cells["calls given up are cancelled"].cancel
+
+
 @pytest.mark.parametrize("layers", [(1,), (2,), (3,), (1, 1), (1, 3), (3, 1), (4, 4, 4, 4)])
 @pytest.mark.parametrize("deadline", [None, 0.025, 30.0])
 def test_every_question_makes_an_experiment_that_is_right(
     layers: tuple[int, ...], deadline: float | None, tmp_path: Path
 ) -> None:
-    asked = SERVICE.__class__(250.0, 400.0, Fault(0.7, 400, 0.3), layers, deadline, (0.05, 0.5))
-    if asked.fault.failure_rate and "fault_failure_rate" not in mc.Cell.__dataclass_fields__:
-        asked = asked.__class__(250.0, 400.0, Fault(0.7, 80, 0), layers, deadline, (0.05, 0.5))
+    asked = Question(250.0, 400.0, Fault(0.7, 400, 0.3), layers, deadline, (0.05, 0.5))
     file = tmp_path / "question.toml"
     file.write_text(experiment_text(asked, file.name), "utf-8")
     names = [point.policy for point in experiment.read(file).points]

@@ -34,7 +34,7 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
             yield Text("")
             yield Text(heading, "bold")
             for one in some:
-                yield from wrapped(f"  {one.policy}: {_changes(one)}.", "    ")
+                yield from wrapped(f"  {one.policy}: {_changes(one, results)}.", "    ")
     rest = [one for one in found if one.verdict in ("alike", "worse")]
     if rest:
         names = "; ".join(one.policy for one in rest)
@@ -42,10 +42,19 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
         yield from wrapped(f"Not better: {names}.")
     yield from scorecard_lines(results, 16, width)
     yield Text("")
+    if question.timeout is None:
+        how = (
+            "fails at once what it cannot serve. One in which calls wait and time out can stay "
+            "down after the fault: ask again with --timeout"
+        )
+    else:
+        how = (
+            f"serves calls in their turn, in vain those that their callers gave up after "
+            f"{format_time(question.timeout)}"
+        )
     yield from wrapped(
-        "The model: the dependency fails at once what it cannot serve, and every layer retries a "
-        "failure without telling kinds of failure apart. A dependency in which calls wait "
-        f"and time out can stay down after the fault: set queue and timeout in {file}."
+        f"The model: the dependency {how}. Every layer retries a failure without telling kinds of "
+        "failure apart."
     )
     yield Text("")
     yield from next_steps(results, file, width)
@@ -93,12 +102,19 @@ def _present(results: Results) -> str:
         f"{told('times_usual', '')} times the usual load; the peak is {told('peak', '')} times its "
         "capacity."
     )
-    gone = told("recovery", " s") or told("drain", " s")
-    text += f" The last retry is gone {gone} after the fault." if gone else ""
+    recovered, recovery, gone = (
+        told(metric, unit)
+        for metric, unit in (("recovered", " %"), ("recovery", " s"), ("drain", " s"))
+    )
+    if recovered:
+        text += f" {recovered} of the runs recover"
+        text += f", {recovery} after the fault." if recovery else "."
+    elif gone:
+        text += f" The last retry is gone {gone} after the fault."
     return f"{text} In parentheses: where nine of ten runs lie."
 
 
-def _changes(one: Alternative) -> str:
+def _changes(one: Alternative, results: Results) -> str:
     """What a policy gains, and what it costs."""
     then, now = (
         digits.short_estimate(100 * mean, None)
@@ -110,4 +126,9 @@ def _changes(one: Alternative) -> str:
         parts.append(f"{then} times the usual load instead of {now}")
     else:
         parts.append("the same load")
+    before, after = (
+        score_of(results, cell, "recovered") for cell in (present_of(results)["cell"], one.cell)
+    )
+    if before is not None and after is not None and before.known != after.known:
+        parts.append(f"{after.known} % of the runs recover instead of {before.known} %")
     return "; ".join(parts)

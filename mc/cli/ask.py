@@ -62,6 +62,14 @@ def ask(
             "as much, and is drawn at random up to that.",
         ),
     ] = "50 ms",
+    timeout: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long a caller waits for its call, which stands in a queue at the dependency "
+            "meanwhile, and is served in vain later; none where calls fail at once.",
+        ),
+    ] = "none",
     file: Annotated[
         Path,
         typer.Option(
@@ -89,7 +97,7 @@ def ask(
         "layers": layers,
         "deadline": deadline,
     }
-    question = _question(given, backoff)
+    question = _question(given, backoff, timeout)
     try:
         text = experiment_text(question, str(file))
     except AskError as error:
@@ -111,7 +119,7 @@ def ask(
             draw_report(results, quiet)
 
 
-def _question(given: dict[str, str | None], backoff: str) -> Question:
+def _question(given: dict[str, str | None], backoff: str, timeout: str) -> Question:
     """Read the answers that were given, and ask for the others."""
     from mc.experiment import question as questions
 
@@ -133,7 +141,8 @@ def _question(given: dict[str, str | None], backoff: str) -> Question:
     for name, text in given.items():
         read[name] = _read(name, text, readers[name])
     longest = _read("backoff", backoff, questions.read_time)
-    return questions.Question(**read, backoff=(longest, 10 * longest))
+    patience = _read("timeout", timeout, questions.read_deadline)
+    return questions.Question(**read, backoff=(longest, 10 * longest), timeout=patience)
 
 
 def _has_terminal() -> bool:

@@ -187,8 +187,11 @@ class _Table:
     def _entries(self, layout: _Layout) -> tuple[list[list[tuple[str, str]]], list[_Width]]:
         entries = [
             [
-                (_number(score, layout.with_errors), _range(score) if layout.with_ranges else "")
-                for score in line.scores
+                (
+                    _number(score, layout.with_errors, column.metric != "recovery"),
+                    _range(score) if layout.with_ranges else "",
+                )
+                for column, score in zip(self.card.columns, line.scores, strict=True)
             ]
             for line in self.card.lines
         ]
@@ -277,11 +280,12 @@ def _head(head: str, unit: str) -> tuple[str, str]:
     return first, f"{second}, {unit}" if unit not in ("", "x") else second
 
 
-def _number(score: Score | None, with_error: bool) -> str:
+def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
+    """Write a score; of `recovery` the share of runs that have one has a column of its own."""
     if score is None:
         return "-"
     text = score.text if with_error else score.known
-    if score.share < 1:
+    if score.share < 1 and with_share:
         text += f" in {100 * score.share:.3g} %"
     return f"{'*' if score.is_best else ''}{text}"
 

@@ -53,6 +53,7 @@ class Alternative:
     Attributes
     ----------
     policy : str
+    cell : int
     failures, load : Change
     verdict : {"better", "trade", "worse", "alike"}
         Better: surely less of one, and surely no more of the other that matters. Trade: surely less
@@ -60,6 +61,7 @@ class Alternative:
     """
 
     policy: str
+    cell: int
     failures: Change
     load: Change
     verdict: Verdict
@@ -95,7 +97,9 @@ def alternatives(results: Results) -> list[Alternative]:
             _change(results, compared, line["cell"], line["baseline"], metric, level)
             for metric in metrics
         )
-        found.append(Alternative(line["policy"], failures, load, _verdict((failures, load))))
+        found.append(
+            Alternative(line["policy"], line["cell"], failures, load, _verdict((failures, load)))
+        )
     order = ("better", "trade", "alike", "worse")
     return sorted(found, key=lambda one: (order.index(one.verdict), one.failures.other))
 

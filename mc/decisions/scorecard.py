@@ -18,7 +18,7 @@ from mc.model.digits import (
     rounds_per_second,
     short_estimate,
 )
-from mc.statistics.best import NO, YES
+from mc.statistics.best import NO, YES, Goal
 from mc.store import Results
 
 MOST_LINES: Final = 10
@@ -431,7 +431,8 @@ def _best(results: Results, cells: pl.DataFrame, columns: Sequence[Column]) -> d
         if column.metric == "peak" and cells["capacity"].n_unique() > 1:
             continue  # peaks of different capacities do not compete
         try:
-            ranked = best_among(results, cells, METRICS[column.metric])
+            goal: Goal = "max" if METRICS[column.metric].worst == "low" else "min"
+            ranked = best_among(results, cells, METRICS[column.metric], goal)
         except QuestionError:
             continue
         best = set(ranked.filter("best")["cell"])

@@ -14,8 +14,12 @@ from mc.model.cell import MAX_LAYERS
 PRESENT: Final = "as it is"
 """Name of the policy that the operator has."""
 
-_ROUNDS: Final = (1.0, 0.1, 0.01, 0.001, 0.0001)
+_ROUNDS: Final = (0.01, 0.001, 0.0001)
 """Lengths of a round that are tried, in seconds."""
+
+_LONG_ROUNDS: Final = (0.1, 1.0)
+"""Tried for faults of hours: what arrives in a round meets its capacity together, so shorter ones
+are truer."""
 
 _ROUNDS_IN_DEADLINE: Final = 20
 """A deadline has at least as many rounds, so that it is not a matter of rounding."""
@@ -27,6 +31,12 @@ _CALM_S: Final = 10.0
 
 _MOST_REPLICATIONS: Final = 1000
 _LEAST_REPLICATIONS: Final = 100
+
+_AFTER_QUEUE_S: Final = 60.0
+"""Seconds after the fault, at least, where a queue may keep the storm alive."""
+
+_QUEUE_TIMEOUTS: Final = 3
+"""A queue has room for what is served in so many time-outs: more than anybody waits for."""
 
 _SECONDS_OF_WORK: Final = 30.0
 """So long should the experiment take on one core."""
@@ -73,6 +83,9 @@ class Question:
         Seconds after which a request is given up.
     backoff : tuple of (float, float)
         Ceiling of the first wait and of every wait, in seconds; each is drawn up to its ceiling.
+    timeout : float or None
+        Seconds that a caller waits for its call, which stands in a queue meanwhile; None where a
+        call that cannot be served fails at once.
     """
 
     rate: float
@@ -81,6 +94,7 @@ class Question:
     layers: tuple[int, ...]
     deadline: float | None
     backoff: tuple[float, float]
+    timeout: float | None = None
 
 
 # --- the answers, read ----------------------------------------------------------------------------
@@ -218,6 +232,12 @@ def policies(question: Question) -> dict[str, dict[str, object]]:
     if max(tries) < 3:
         found["3 attempts, outermost layer"] = {"tries": [3, *[1] * (n - 1)]}
         found["the same, retry budget 10 %"] = {"tries": [3, *[1] * (n - 1)], "budget": budget}
+    if question.timeout is not None:
+        found["queue of half the time-out"] = {
+            "tries": tries,
+            "queue": math.ceil(question.capacity * question.timeout / 2),
+        }
+        found["calls given up are cancelled"] = {"tries": tries, "cancel": True}
     return found
 
 
@@ -243,7 +263,8 @@ def experiment_text(question: Question, file: str) -> str:
     round_s = _round(question)
     before = _up_to(max(_CALM_S, 2.0), round_s)
     fault = question.fault
-    after = _up_to(max(10.0, fault.seconds, 5 * question.backoff[1]), round_s)
+    least = 10.0 if question.timeout is None else _AFTER_QUEUE_S
+    after = _up_to(max(least, fault.seconds, 5 * question.backoff[1]), round_s)
     length = before + fault.seconds + after
     n_rounds = round(length / round_s)
     if n_rounds > _MOST_ROUNDS:
@@ -267,7 +288,7 @@ def experiment_text(question: Question, file: str) -> str:
         _line("round", _time(round_s), "time is counted in steps of this length"),
         _line("rounds", _time(length), "length of a run"),
         _line("arrivals_per_second", _rate(question.rate), "requests, at random (Poisson)"),
-        _line("capacity", _rate(question.capacity), "calls served; all others fail at once"),
+        _line("capacity", _rate(question.capacity), "calls served"),
         _line("fault_start", _time(before), "calm before"),
         _line("fault_rounds", _time(fault.seconds), "the fault"),
         _line("fault_capacity", _rate(fault.capacity), "calls served meanwhile"),
@@ -275,6 +296,10 @@ def experiment_text(question: Question, file: str) -> str:
     if fault.failure_rate:
         share = f"{100 * fault.failure_rate:.10g} %"
         lines.append(_line("fault_failure_rate", share, "served calls that fail meanwhile"))
+    if question.timeout is not None:
+        room = math.ceil(_QUEUE_TIMEOUTS * question.capacity * question.timeout)
+        lines.append(f"{f'queue = {room}':<32}# calls that may wait; others fail at once")
+        lines.append(_line("timeout", _time(question.timeout), "then the caller gives a call up"))
     base, cap = question.backoff
     lines += [
         _line("backoff_base", _time(base), "the first wait is drawn up to this"),
@@ -292,20 +317,21 @@ def experiment_text(question: Question, file: str) -> str:
 
 
 def _round(question: Question) -> float:
-    """The longest round in which all times are whole, and the deadline has enough of them."""
-    times = [question.fault.seconds, *question.backoff]
+    """The first round in which all times are whole, and deadline and time-out have enough."""
+    patience = [time for time in (question.deadline, question.timeout) if time]
+    times = [question.fault.seconds, *question.backoff, *patience]
     least = min(
         question.backoff[0],
-        *([question.deadline / _ROUNDS_IN_DEADLINE] if question.deadline else []),
         0.1 * question.fault.seconds,
+        *(time / _ROUNDS_IN_DEADLINE for time in patience),
     )
-    times += [question.deadline] if question.deadline else []
-    for length in _ROUNDS:
+    is_long = 2 * question.fault.seconds > _MOST_ROUNDS * _ROUNDS[0]
+    for length in _LONG_ROUNDS if is_long else _ROUNDS:
         if length <= least * (1 + 1e-9) and all(_is_whole(time / length) for time in times):
             return length
     raise AskError(
         f"{', '.join(map(units.format_time, times))} are no whole numbers of rounds of "
-        f"{units.format_time(_ROUNDS[-1])}: round them"
+        f"{units.format_time(_LONG_ROUNDS[0] if is_long else _ROUNDS[-1])}: round them"
     )
 
 
