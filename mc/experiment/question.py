@@ -326,12 +326,12 @@ def _round(question: Question) -> float:
         *(time / _ROUNDS_IN_DEADLINE for time in patience),
     )
     is_long = 2 * question.fault.seconds > _MOST_ROUNDS * _ROUNDS[0]
-    for length in _LONG_ROUNDS if is_long else _ROUNDS:
+    for length in (*_LONG_ROUNDS, *_ROUNDS) if is_long else _ROUNDS:
         if length <= least * (1 + 1e-9) and all(_is_whole(time / length) for time in times):
             return length
     raise AskError(
         f"{', '.join(map(units.format_time, times))} are no whole numbers of rounds of "
-        f"{units.format_time(_LONG_ROUNDS[0] if is_long else _ROUNDS[-1])}: round them"
+        f"{units.format_time(_ROUNDS[-1])}: round them"
     )
 
 
