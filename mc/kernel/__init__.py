@@ -311,7 +311,7 @@ def _simulate_rounds(
     budgets = empty_budgets(tables, some, parts.budgets) if parts.budgets else None
     breakers = empty_breakers(tables, some, parts.breaker) if parts.breaker else None
     clients = empty_clients(tables) if parts.budgets or parts.breaker else None
-    seconds = empty_seconds() if parts.queued else None
+    seconds = empty_seconds() if parts.queued or parts.closed else None
     workers = empty_workers(tables, draws.names) if parts.closed else None
     status, r, room_bits, n_places = GROW, 0, _ROOM_BITS, _PLACES
     while status in (GROW, PLACES):
@@ -319,8 +319,7 @@ def _simulate_rounds(
         queue = empty_queue(tables, some, n_places) if parts.queued else None
         status, r = simulate_rounds(
             draws, waits, deadlines, budgets, breakers, clients, queue, seconds, workers, tables,
-            some,
-            replications, wheel, counters, r, record,
+            some, replications, wheel, counters, r, record,
         )  # fmt: skip
         room_bits += status == GROW
         n_places *= 4 if status == PLACES else 1

@@ -56,7 +56,7 @@ WASTED: Final = REFUSED + 2
 QUEUE_PEAK: Final = REFUSED + 3
 RECOVERY: Final = REFUSED + 4
 RECOVERED: Final = REFUSED + 5
-"""Those of a queue come last: rows of cells without one are no longer for it."""
+"""Those of a queue, and of recovery, come last: rows of cells without are no longer for it."""
 
 UNDEFINED: Final = -1
 """Stands for NULL in a counter that is otherwise never negative."""

@@ -355,6 +355,7 @@ def replicate(
     if queue is not None:
         row[REFUSED:RECOVERED] = 0
         start_queue(queue)
+    if seconds is not None:
         start_seconds(seconds)
     start_workers(workers, tables)
     n_others = 0  # requests that are not of workers
@@ -398,7 +399,6 @@ def replicate(
             if status != DONE:
                 return status
             pending += more
-            watch(seconds, tables, c, t, row)
         else:
             for i in range(n_due + n_new):
                 entry = called(wheel, workers, tables, slot, n_due, t, first, i)
@@ -437,6 +437,8 @@ def replicate(
                     return GROW
                 pending += more
 
+        if seconds is not None:
+            watch(seconds, tables, c, t, row)
         row[PEAK] = max(row[PEAK], n_calls)
         if window_start <= t < window_end:
             row[WINDOW_CALLS] += n_calls
@@ -461,7 +463,7 @@ def replicate(
     if not has_after:
         row[SECOND_PEAK] = UNDEFINED
         row[DRAIN] = UNDEFINED
-    if queue is not None:
+    if seconds is not None:
         write_recovery(seconds, tables, c, row)
     leave_out(tables, c, row)
     return DONE
@@ -504,7 +506,7 @@ def simulate_rounds(
     clients : Clients or None
         Whose the requests are; None without budgets (but that of a table) and breakers.
     queue, seconds : Queue and Seconds, or None
-        Who waits, and how the seconds went; None where no call waits.
+        Who waits, and how the seconds went; None where no call waits (seconds: nor workers do).
     workers : Workers or None
         Who thinks; None without a closed loop.
     tables : CellTables

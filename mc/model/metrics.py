@@ -171,7 +171,8 @@ def has_queue(cell: Cell) -> bool:
 def may_recover(cell: Cell) -> bool:
     """Whether the fault can outlive itself, and the run has a whole second after it."""
     start, end = cell.window
-    if cell.queue == 0 or not start < end < cell.rounds:
+    lasts = cell.queue > 0 or cell.is_closed
+    if not lasts or not start < end < cell.rounds:
         return False
     per_second = Fraction(repr(cell.rounds_per_second))
     if cell.is_closed and start < max(1, math.ceil(per_second)):
@@ -328,8 +329,8 @@ _COUNTERS: Final = (  # in the kernel's order
         "recovery",
         "rounds",
         "from the end of the fault to the end of the last second in which less than 90 % as many "
-        "requests succeeded as arrived; NULL if one of the last five of the run is such, or there "
-        "is no queue",
+        "requests succeeded as arrived, or in a closed loop as in the seconds before the fault; "
+        "NULL if one of the last five of the run is such, and without a queue or a closed loop",
         nullable=True,
         censored_in="cells that may recover",
         most="rounds",
@@ -338,8 +339,8 @@ _COUNTERS: Final = (  # in the kernel's order
     Metric(
         "recovered",
         "share",
-        "1 if the run came back: in each of its last five seconds 90 % as many requests succeeded "
-        "as arrived, or more; else 0; NULL without a queue and a fault",
+        "1 if the run came back, if none of its last five seconds is as in recovery; else 0; NULL "
+        "without a fault, and without a queue or a closed loop",
         nullable=True,
         most="one",
         worst="low",

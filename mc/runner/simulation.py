@@ -150,7 +150,8 @@ class Block:
 def n_counters(cells: Iterable[Cell], names: Iterable[str] = ()) -> int:
     """How many counters the kernel gives of some cells, or of others with certain counters."""
     of_cells = (
-        len(COUNTERS) if cell.queue else kernel.N_COUNTERS + len(cell.layers) - 1 for cell in cells
+        len(COUNTERS) if cell.queue or cell.is_closed else kernel.N_COUNTERS + len(cell.layers) - 1
+        for cell in cells
     )
     named = (1 + COUNTERS.index(name) for name in names)
     return max(kernel.N_COUNTERS, *of_cells, *named)

@@ -77,7 +77,6 @@ _CENSORED: Final[dict[CensoredIn, pl.Expr]] = {
     "cells with a window": N_WINDOW_ROUNDS > 0,
     # with a whole second after the fault: see `model.may_recover`
     "cells that may recover": (N_WINDOW_ROUNDS > 0)
-    & (pl.col("queue") > 0)
     & (((_FIRST_SECOND + 1) * pl.col("rounds_per_second")).ceil() <= pl.col("rounds")),
 }
 """Where NULL means "not within the run"."""
@@ -251,10 +250,11 @@ def is_censored(metric: Metric, cells: pl.DataFrame) -> NDArray[np.bool_]:
         censored = mean_requests(cells).fill_null(1.0) > 0  # a closed loop has requests
     else:
         censored = _CENSORED[metric.censored_in]
-    if metric.censored_in == "cells that may recover" and has_traffic(cells):
+    if metric.censored_in == "cells that may recover":
+        is_closed = pl.col(MEAN_REQUESTS).is_null() if has_traffic(cells) else pl.lit(value=False)
         # a closed loop is compared with a second before the fault
         second = pl.max_horizontal(pl.col("rounds_per_second").ceil(), pl.lit(1.0))
-        censored &= pl.col(MEAN_REQUESTS).is_not_null() | (second <= _START)
+        censored &= pl.when(is_closed).then(second <= _START).otherwise(pl.col("queue") > 0)
     return cells.select(censored.fill_null(value=False)).to_series().to_numpy()
 
 
