@@ -141,7 +141,7 @@ def test_tables_do_not_depend_on_the_size_of_blocks(
         (simulation, "ROWS_PER_TASK", 5),
         (simulation, "MIN_TASKS", 1),
         (histograms, "MIN_TASKS", 1),
-        (histograms, "CELLS_PER_TASK", 1),
+        (histograms, "CELLS_PER_TASK", (1, 1)),
         (histograms, "ROWS_AT_ONCE", 30),
         (histograms, "LINES_AT_ONCE", 1),
         (row_storage, "ROWS_AT_ONCE", 1),
@@ -150,6 +150,18 @@ def test_tables_do_not_depend_on_the_size_of_blocks(
         monkeypatch.setattr(module, name, value)
     run(text, tmp_path / "out", jobs=2)
     assert_same_tables(tmp_path / "out", rows)
+
+
+def test_cells_that_can_share_a_wheel_are_counted_together() -> None:
+    """In the file cells of different waits take turns."""
+    caps, tries = range(2, 34), (2, 3, 4, 5)
+    cells = [mc.Cell(tries=(n,), backoff_cap=float(cap)) for n in tries for cap in caps]
+    table = pl.DataFrame({"cell": range(len(cells)), "baseline": range(len(cells))})
+    storage = Histograms(Draws("philox", 1), dict(enumerate(cells)), table, {}, ("calls",))
+    tasks = storage.tasks({(0, 100): range(len(cells))})
+    for ids in {task.ids for task in tasks}:
+        assert len(ids) == histograms.CELLS_PER_TASK[0]
+        assert len({cells[i].backoff_cap for i in ids}) == len(ids) / len(tries)
 
 
 def test_parts_that_are_merged_give_the_same_tables(tmp_path: Path, rows: Path) -> None:

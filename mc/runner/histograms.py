@@ -47,8 +47,10 @@ from mc.statistics.tallies import Tally, claim_of
 from mc.store import Shard, first_line
 from mc.store.threads import StopFlag, do_all
 
-CELLS_PER_TASK: Final = 256
-"""Cells that are counted together, unless a claim needs more of them."""
+CELLS_PER_TASK: Final = (64, 256)
+"""Cells that are counted together, unless a claim needs more of them. The sums of a cell are kept
+once in each task that it is in: so rather few cells than few replications, but enough to share
+their draws; where there are thousands of cells as many as may be in memory."""
 
 ROWS_AT_ONCE: Final = 2**19
 """Rows that a thread simulates before it counts them: 70 MB. What it takes to count a cell, besides
@@ -90,17 +92,22 @@ class Histograms(Storage):
     def _groups(self, numbers: Iterable[int]) -> list[tuple[int, ...]]:
         """Gather cells into groups of `CELLS_PER_TASK`, or more if comparisons need them."""
         wanted = set(numbers)
+        fewest, most = CELLS_PER_TASK
+        size = min(most, max(fewest, len(wanted) // MIN_TASKS))
         groups: list[list[int]] = [[]]
         for component in self._components:
             chosen = [number for number in component if number in wanted]
-            if groups[-1] and len(groups[-1]) + len(chosen) > CELLS_PER_TASK:
+            if groups[-1] and len(groups[-1]) + len(chosen) > size:
                 groups.append([])
             groups[-1] += chosen
         return [tuple(sorted(group)) for group in groups if group]
 
     @cached_property
     def _components(self) -> list[list[int]]:
-        """Groups of cells that baselines and claims compare with each other."""
+        """Groups of cells that baselines and claims compare with each other.
+
+        Those whose cells can share a wheel follow one another.
+        """
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
@@ -111,7 +118,7 @@ class Histograms(Storage):
         graph = coo_array((np.ones(len(one), np.int8), (one, other)), shape=(n, n))
         labels = connected_components(graph, directed=False)[1]
         components: dict[int, list[int]] = {}
-        for number in self.cells["cell"].to_list():
+        for number in (number for block in self.blocks(self.parameters) for number in block.ids):
             components.setdefault(int(labels[number]), []).append(number)
         return list(components.values())
 
