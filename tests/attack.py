@@ -408,8 +408,8 @@ def damaged_caches(a: Attack, generator: random.Random) -> None:
 
 
 KINDS: Final[dict[Callable[[Attack, random.Random], None], int]] = {
-    changed_experiments: 300,
-    flipped_bits: 250,
+    changed_experiments: 350,
+    flipped_bits: 200,
     forged_tables: 40,
     forged_manifests: 250,
     forged_footers: 60,
@@ -420,10 +420,10 @@ KINDS: Final[dict[Callable[[Attack, random.Random], None], int]] = {
     hostile_names: 30,
     too_large_grids: 30,
     odd_arguments: 80,
-    interrupts: 20,
+    interrupts: 15,
     surroundings: 12,
     silent_schedulers: 1,
-    damaged_caches: 2,
+    damaged_caches: 1,
 }
 """What is tried, and how often."""
 

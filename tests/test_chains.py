@@ -523,11 +523,13 @@ def test_a_folder_that_is_older_than_chains_gets_its_page(tmp_path: Path) -> Non
     out = tmp_path / "out"
     run(FLATTENED, out)
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
-    older = mc.load(out).cells.drop("chain", "jitter", "deadline", "budget_scope")
+    older = mc.load(out).cells.drop("chain", "jitter", "deadline", "budget_scope", "queue")
     manifest["tables"]["cells"] = store.write_table(out, "cells", older)
     store.write_manifest(out, manifest)
     page = Page(mc.report(out).read_text("utf-8")).read
     assert re.search(r"chain flattened .*jitter full ", page)
+    filled = mc.load(out).cells.select("chain", "jitter", "deadline", "queue")
+    assert set(filled.rows()) == {("flattened", "full", None, 0)}
 
 
 # Rows ---------------------------------------------------------------------------------------------

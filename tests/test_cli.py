@@ -852,3 +852,26 @@ def test_a_closed_stdout_or_stderr_is_no_bug() -> None:
         )
         assert done.returncode == expected
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of POSIX")
+def test_an_address_space_that_is_too_small_is_one_clear_line() -> None:
+    import resource
+
+    limit = 1_000_000_000
+    done = subprocess.run(
+        [sys.executable, "-m", "mc", "show", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("the address space is limited to 1.0 GB, and this takes ")
+
+
+def test_a_message_moves_no_cursor() -> None:
+    result = CliRunner().invoke(app, ["check", "x\x1b[2J\x07.toml"])
+    assert result.exit_code == 2
+    assert "x\\x1b[2J\\x07.toml" in result.stderr

@@ -83,3 +83,8 @@ def test_a_file_without_a_name_does_not_name_the_folder_of_its_results(name: str
     assert (code, out) == (2, "")
     assert err == f"{name}: names no results folder; give one with --out\n"
     assert files() == {name}
+
+
+def test_a_path_with_a_nul_is_refused() -> None:
+    with pytest.raises(store.FolderError, match="no NUL"):
+        store.path_of("x\0y")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import mc
 from mc import store
 from mc.cli import app
-from mc.store import FolderError
+from mc.store import FolderError, memory
 
 EXPERIMENT: Final = """
 title = "small"
@@ -328,3 +328,37 @@ def test_the_status_of_no_results_is_a_clear_error(tmp_path: Path) -> None:
     code, out, err = invoke("status", str(tmp_path / "nothing"))
     assert (code, out) == (2, "")
     assert "no results here" in err
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "run"])
+def test_what_the_machine_has_no_memory_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "of_machine", lambda: memory.of_run(0))
+    result = CliRunner().invoke(app, [command, "small.toml"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cells need about 0.7 GB of memory, of which this machine gives 0.7 GB" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
+
+
+def test_a_run_too_large_for_its_page_is_printed_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETRYSTORM_NO_REPORT")
+    monkeypatch.setattr(memory, "of_page", lambda n_cells: 1 << 60)
+    result = CliRunner().invoke(app, ["run", "small.toml"])
+    assert result.exit_code == 0
+    assert "no page: " in result.stderr
+    assert not Path("results/small/report.html").exists()
+
+
+def test_a_machine_has_memory_and_more_cells_need_more() -> None:
+    assert memory.of_machine() > 100_000_000
+    assert memory.of_run(0) < memory.of_run(1000) < memory.of_page(1_000_000)

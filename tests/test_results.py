@@ -334,6 +334,15 @@ def test_the_tables_are_sorted_and_complete(finished: Path) -> None:
     assert results.claims["claim"].unique().to_list() == [0]
 
 
+def test_a_table_is_the_same_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pl.DataFrame({"cell": range(100), "mean": [k / 7 for k in range(100)]})
+    monkeypatch.setattr("mc.store.files._LINES_PER_GROUP", 30)
+    expected = store.table_bytes(table)
+    for size in (1, 29, 30, 31, 99):
+        parts = (table[at : at + size] for at in range(0, 100, size))
+        assert store.table_bytes(parts) == expected
+
+
 def test_a_table_with_nan_is_refused_and_not_written(tmp_path: Path) -> None:
     table = pl.DataFrame({"cell": [0, 1], "mean": [1.0, float("nan")], "sd": [None, 1.0]})
     with pytest.raises(ValueError, match="column mean holds NaN"):

@@ -103,6 +103,7 @@ def questions(
     the experiment. With `every` each of many equal cells is named.
     """
     from mc.decisions import cell_name
+    from mc.model.digits import MIN_REPLICATIONS
 
     coordinates = answers.columns[: answers.columns.index(first_answer)]
     coordinates = [name for name in coordinates if name != "cell"]
@@ -124,7 +125,8 @@ def questions(
             number: Entry(name, group[0])
             for (number, group), name in zip(groups.items(), names, strict=True)
         }
-        yield Question(f"{where} ({cells[0, 'n']:,} replications)", cells, entries)
+        rough = ": intervals are rough" if cells[0, "n"] < MIN_REPLICATIONS else ""
+        yield Question(f"{where} ({cells[0, 'n']:,} replications{rough})", cells, entries)
 
 
 def _common_names(

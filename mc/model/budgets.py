@@ -199,7 +199,7 @@ def kind() -> Kind:
             parsed = table.parse(value)
             is_plain = isinstance(parsed, Ratio) and parsed == Ratio(parsed.ratio, "run", None)
             return parsed.ratio if is_plain else parsed
-        if value in BUDGETS:
+        if isinstance(value, str) and value in BUDGETS:
             raise EntryError(f' must be a table, {{kind = "{value}"}}, got {value!r}')
         return number.parse(value)
 
