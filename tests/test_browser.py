@@ -174,6 +174,8 @@ def test_the_explorer_shows_any_cell_and_another_one_pinned_beside_it(
         return [text.split("\n")[0].replace("\u00a0", "") for text in texts]
 
     explorer.get_by_label("policy").select_option("nine tries")
+    explorer.get_by_label("backoff_cap").fill("0")
+    explorer.get_by_label("threshold").select_option(label="1")
     budget = explorer.get_by_label("budget")
     budget.fill("1")
     assert shown("here") == expected("nine tries", 0.1)

@@ -74,6 +74,12 @@ def _number(mean: float | None, error: float | None, n: int) -> Field:
     return Field("" if mean is None else _whole(with_error(mean, error, n=n)), mean)
 
 
+def _four(value: float) -> str:
+    """Write a number with four significant digits, never with an exponent where it is large."""
+    text = f"{value:.4g}"
+    return f"{float(text):,.0f}" if abs(value) >= 10_000 else text
+
+
 def _whole(text: str) -> str:
     """Forbid a line break inside a number with its error, or inside a range."""
     return text.replace(" ", "\u00a0")
@@ -85,7 +91,7 @@ def _mean(view: View, cell: int, metric: str) -> Field:
     field = _number(line["mean"], half_width(line), line["n"])
     if None in (line["p05"], line["p95"]) or line["n"] == 1:
         return field
-    span = _whole(f"{line['p05']:.4g} to {line['p95']:.4g}")
+    span = _whole(f"{_four(line['p05'])} to {_four(line['p95'])}")
     return Field(field.text, field.value, span)
 
 
@@ -191,7 +197,7 @@ def _tail(view: View, cell: int, metric: str) -> Field:
     line = view.estimates[cell, metric]
     which = "p01" if METRICS[metric].worst == "low" else "p99"
     worst = _number(line["worst_mean"], half_width(line, "worst_mean"), line["n"])
-    far = "" if line[which] is None else _whole(f"{int(which[1:])} %: {line[which]:.4g}")
+    far = "" if line[which] is None else _whole(f"{int(which[1:])} %: {_four(line[which])}")
     return Field(worst.text, worst.value, far)
 
 
@@ -221,7 +227,7 @@ def published(view: View) -> Table:
                 Field(line["metric"]),
                 Field(f"{line['published']:g}", line["published"]),
                 _number(line["mean"], half_width(line), line["n"]),
-                Field("" if p05 is None else f"{p05:.5g} to {p95:.5g}", p05),
+                Field("" if p05 is None else f"{_four(p05)} to {_four(p95)}", p05),
                 Field("" if percentile is None else f"{percentile:.1f}", percentile),
             )
         )
