@@ -251,8 +251,7 @@ def test_cells_that_are_equal_in_every_replication_count_as_one(tmp_path: Path) 
     many = runner.invoke(app, ["frontier", str(folder), "dropped", "calls", "--per", "all"]).stdout
     lines = [line for line in many.splitlines() if "equal cells)" in line]
     assert len(lines) >= 6, "each pair is one entry, named by what its cells have in common"
-    assert "eager" not in many
-    assert "patient" not in many
+    assert many.count("eager = patient = better?") >= 6, "every policy is named"
 
 
 @pytest.mark.parametrize(
