@@ -477,7 +477,7 @@ def test_a_cell_that_one_scenario_lacks_does_not_compete_across_them(tmp_path: P
     messages: list[str] = []
     found = mc.best(run(tmp_path, without), "dropped", across=["scenario"], say=messages.append)
     assert found["budget"].to_list() == [None, 0.1] * 2
-    assert messages == ["2 cells are left out: they are not in every scenario"]
+    assert messages == ["2 cells left out, not in every scenario"]
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])

@@ -9,6 +9,7 @@ import typer
 
 from mc.cli.formats import print_frame
 from mc.cli.stdout import print_rich
+from mc.model.digits import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,7 +128,7 @@ def questions(
             number: Entry(name, group[0])
             for (number, group), name in zip(groups.items(), names, strict=True)
         }
-        yield Question(f"{where} ({cells[0, 'n']:,} replications)", cells, entries)
+        yield Question(f"{where} ({counted(cells[0, 'n'], 'replication')})", cells, entries)
 
 
 def _common_names(
