@@ -187,7 +187,7 @@ def test_a_folder_of_an_older_version_is_read_with_the_names_of_its_cells(
 def test_rows_are_printed_with_the_names_of_their_cells(sweep: Path) -> None:
     options = ("--table", "replications", "--format", "csv")
     printed = runner.invoke(app, ["show", str(sweep), *options]).stdout
-    got = pl.read_csv(printed.encode())
+    got = pl.read_csv(printed.encode(), infer_schema_length=None)
     rows = mc.load(sweep).replications
     assert got.columns[:5] == ["cell", "scenario", "policy", "budget", "budget_text"]
     assert_frame_equal(got.select(rows.columns), rows, check_dtypes=False)
@@ -248,11 +248,11 @@ def test_cells_that_are_equal_in_every_replication_count_as_one(tmp_path: Path) 
     assert "at least one" in shown
     assert "= patient = better?" in shown
     assert "equal in all 400 replications" in shown
-    many = runner.invoke(app, ["frontier", str(folder), "dropped", "calls", "--per", "all"]).stdout
+    asked = ["frontier", str(folder), "dropped", "calls", "--per", "all"]
+    many = runner.invoke(app, asked, env={"COLUMNS": "200"}).stdout
     lines = [line for line in many.splitlines() if "equal cells)" in line]
     assert len(lines) >= 6, "each pair is one entry, named by what its cells have in common"
-    assert "eager" not in many
-    assert "patient" not in many
+    assert many.count("eager = patient = better?") >= 6, "every policy is named"
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_a_cell_that_one_scenario_lacks_does_not_compete_across_them(tmp_path: P
     messages: list[str] = []
     found = mc.best(run(tmp_path, without), "dropped", across=["scenario"], say=messages.append)
     assert found["budget"].to_list() == [None, 0.1] * 2
-    assert messages == ["2 cells are left out: they are not in every scenario"]
+    assert messages == ["2 cells left out, not in every scenario"]
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])

@@ -988,7 +988,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         (
             '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = [2]\n'
             '[grid]\nbudget = ["none", 1]\n[[exclude]]\npolicy = "a"\nbudget = 1',
-            "1 cells are compared with nothing: their baseline cell is left out by exclude",
+            "1 cell is compared with nothing: exclude leaves the baseline out",
         ),
         (
             '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = 2\n'

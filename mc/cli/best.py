@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from mc.cli import options
 from mc.cli.questions import (
     MAX_ENTRIES,
+    MAX_NAMES,
     Entry,
     Every,
     Per,
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from mc.statistics.best import Goal
-
-MAX_NAMES: Final = 4
-"""So many cells are named in a sentence."""
 
 
 def best(

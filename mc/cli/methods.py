@@ -13,6 +13,7 @@ from mc.cli import options
 from mc.cli.formats import escaped, markdown_table
 from mc.cli.stderr import errors_as_messages
 from mc.cli.stdout import print_lines
+from mc.model.digits import counted
 
 if TYPE_CHECKING:
     from mc.store import Results
@@ -94,9 +95,9 @@ def sentences(results: Results) -> Iterator[str]:
             f"{counts[-1]:,} replications."
         )
     else:
-        yield f"Each was simulated for {counts[0]:,} replications."
+        yield f"Each was simulated for {counted(counts[0], 'replication')}."
     if source["seeds"] is not None:
-        yield f"Their {len(source['seeds']):,} seeds are listed in the experiment."
+        yield "Their seeds are listed in the experiment."
     yield SOURCES[manifest["generator"]].format(seed=manifest["seed"])
     method = manifest["columns"]["summary"]["ci_low"]["meaning"].rpartition(": ")[2]
     yield (f"Means are given with 95 % intervals, each for itself ({method.partition(';')[0]}).")
@@ -120,8 +121,9 @@ def _cells(results: Results) -> str:
     ]
     parts += [f"{cells[name].n_unique()} values of {name}" for name in axis_names(results.manifest)]
     spanned = f": {', '.join(parts)}" if parts else ""
-    noun = "cell" if cells.height == 1 else "cells"
-    return f"The experiment has {cells.height:,} {noun}, combinations of parameters{spanned}."
+    return (
+        f"The experiment has {counted(cells.height, 'cell')}, combinations of parameters{spanned}."
+    )
 
 
 def _default_metrics(results: Results) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 
 from mc.cli.formats import print_frame
 from mc.cli.stdout import print_rich
+from mc.model.digits import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES: Final = 10
 """So many cells a terminal shows of a question, equal ones counted once."""
+
+MAX_NAMES: Final = 4
+"""So many cells, or policies, are named in a sentence."""
 
 Where = Annotated[
     list[str] | None,
@@ -126,21 +130,32 @@ def questions(
             for (number, group), name in zip(groups.items(), names, strict=True)
         }
         rough = ": intervals are rough" if cells[0, "n"] < MIN_REPLICATIONS else ""
-        yield Question(f"{where} ({cells[0, 'n']:,} replications{rough})", cells, entries)
+        yield Question(f"{where} ({counted(cells[0, 'n'], 'replication')}{rough})", cells, entries)
 
 
 def _common_names(
     groups: Sequence[Sequence[Mapping[str, Any]]], axes: Sequence[str], source: Mapping[str, Any]
 ) -> list[str]:
-    """Name each group by what its cells have in common, of all that differs in the question."""
+    """Name each group by what its cells have in common, of all that differs in the question.
+
+    Policies are named, as people know cells by them.
+    """
     from mc.decisions import place_name, places
 
     every = [cell for group in groups for cell in group]
     varying = [name for name in axes if len({str(cell[name]) for cell in every}) > 1]
-    return [
-        place_name(place) + (f"\n({len(group)} equal cells)" if len(group) > 1 else "")
-        for group, place in zip(groups, places(groups, varying, source), strict=True)
-    ]
+    names = []
+    for group, place in zip(groups, places(groups, varying, source), strict=True):
+        texts = dict(place)
+        policies = [*dict.fromkeys(cell["policy"] for cell in group)] if "policy" in varying else []
+        if len(policies) > 1:
+            n_more = len(policies) - MAX_NAMES
+            more = f" = {n_more} more" if n_more > 0 else ""
+            texts["policy"] = " = ".join(policies[:MAX_NAMES]) + more
+        in_order = {name: texts[name] for name in varying if name in texts}
+        equal = f"\n({len(group)} equal cells)" if len(group) > 1 else ""
+        names.append(place_name(in_order) + equal)
+    return names
 
 
 def notes_below(question: Question, n_shown: int) -> Iterator[str]:

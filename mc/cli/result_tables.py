@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mc.cli.readable import first_three, first_to_last
+from mc.model.digits import counted
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def introduction(results: Results) -> Iterator[str]:
     seeds = manifest["experiment"]["seeds"]
     drawn = f"seed {manifest['seed']}" if seeds is None else f"seeds {first_three(seeds)}"
     yield (
-        f"{manifest['title']}: {manifest['n_cells']} cells x {first_to_last(counts)} replications, "
-        f"generator {manifest['generator']}, {drawn}"
+        f"{manifest['title']}: {counted(manifest['n_cells'], 'cell')} x {first_to_last(counts)} "
+        f"replications, generator {manifest['generator']}, {drawn}"
     )
     precision = manifest["experiment"]["precision"]
     if precision is not None:
@@ -118,7 +119,7 @@ def _stopping_rule(precision: Mapping[str, Any], n_short: int, per_second: float
     text = f"Replications until {known_to(precision, per_second)}, at most {precision['max']:,}: "
     if n_short == 0:
         return text + "reached in all cells."
-    text += f"not reached in {n_short:,} cells."
+    text += f"not reached in {counted(n_short, 'cell')}."
     if not precision["absolute"]:
         text += " (A mean near 0 is never known to a share of itself: give an absolute width, too.)"
     return text

@@ -10,6 +10,7 @@ from mc.cli.formats import Facts, print_facts
 from mc.cli.readable import rough_duration, size
 from mc.cli.report import warn_if_stale
 from mc.cli.stderr import errors_as_messages
+from mc.model.digits import counted
 
 if TYPE_CHECKING:
     from mc.store import Status
@@ -50,7 +51,9 @@ def _facts(status: Status) -> Facts:
             "rows": f"{status.n_done:,} of {status.n_rows:,} "
             f"({math.floor(1000 * share) / 10:.1f} %), {status.n_missing:,} are missing",
             "shards": f"{status.n_shards:,}, {size(status.n_bytes)}",
-            "put aside": f"{status.n_rejected:,} files (in rejected/)" if status.n_rejected else "",
+            "put aside": f"{counted(status.n_rejected, 'file')} (in rejected/)"
+            if status.n_rejected
+            else "",
             "not of it": ", ".join(path.name for path in status.faulty),
             "tables": ", ".join(status.tables) or "none yet",
             "time left": ""

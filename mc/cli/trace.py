@@ -12,6 +12,7 @@ from mc.cli.readable import labelled_lines
 from mc.cli.signals import interruptible
 from mc.cli.stderr import fail
 from mc.cli.stdout import print_lines
+from mc.model.digits import counted
 
 if TYPE_CHECKING:
     from mc.experiment import Experiment
@@ -79,7 +80,7 @@ def trace(
         }
         for path, content in files.items():
             store.write(path.parent, path.name, content)
-        n_cells = f"{len(points)} cells"
+        n_cells = counted(len(points), "cell")
         print_lines(
             [
                 f"{experiment.title}: replication {replication} of {n_cells}, round by round",

@@ -12,6 +12,7 @@ from mc.cli.formats import Facts, print_facts
 from mc.cli.report import warn_if_stale
 from mc.cli.signals import interruptible
 from mc.cli.stderr import progress
+from mc.model.digits import counted
 
 if TYPE_CHECKING:
     from mc.runner import Verification
@@ -90,11 +91,7 @@ def _facts(found: Verification) -> Facts:
         },
         texts={
             "files": f"{found.n_files:,} as they were written"
-            + (
-                f", {len(found.faults):,} fault{'s' if len(found.faults) > 1 else ''}"
-                if found.faults
-                else ""
-            ),
+            + (f", {counted(len(found.faults), 'fault')}" if found.faults else ""),
             "rows": f"{found.n_checked:,} of {found.n_rows:,} {made} once more{sample}: {verdict}",
             "results": str(found.folder) + ("" if found.complete else " (not finished)"),
         },

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mc.decisions.choosing import QuestionError, cell_name, coordinates, where_all
 from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
+from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
 from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
@@ -136,7 +137,7 @@ def read_rivals(
         )
     n_out = max(setting.height for setting in settings) - rivals.height
     if n_out:
-        say(f"{n_out} cells are left out: they are not in every {' and '.join(across)}")
+        say(f"{counted(n_out, 'cell')} left out, not in every {' and '.join(across)}")
     numbers = [
         rivals.select(names)
         .join(setting, on=names, how="left", nulls_equal=True, maintain_order="left")["cell"]

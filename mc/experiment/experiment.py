@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from mc.experiment.precision import Precision
 from mc.experiment.remarks import HARDLY_MEANT, MOST_SAVED, saving_remark, share_saved
 from mc.model import PARAMETERS, Cell, Generator, Thresholds, has_queue, rejects, units
-from mc.model.digits import MIN_REPLICATIONS
+from mc.model.digits import MIN_REPLICATIONS, counted
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Keep = Literal["rows", "histograms"]
@@ -252,7 +252,10 @@ class Experiment:
         )
         if not n:
             return []
-        return [f"{n} cells are compared with nothing: their baseline cell is left out by exclude"]
+        are = "is" if n == 1 else "are"
+        return [
+            f"{counted(n, 'cell')} {are} compared with nothing: exclude leaves the baseline out"
+        ]
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -268,7 +271,8 @@ class Experiment:
         hints = []
         if n:
             hints.append(
-                f"{n} cells repeat others: without retries, budget and backoff change nothing"
+                f"{counted(n, 'cell')} repeat{'s' if n == 1 else ''} others: without retries, "
+                "budget and backoff change nothing"
             )
         if self.precision is not None and self.precision.min < MIN_REPLICATIONS:
             n = MIN_REPLICATIONS

@@ -187,6 +187,11 @@ def placed(percentile: float) -> str:
     return f"higher than {_percent(percentile)} of seeds"
 
 
+def counted(n: int, noun: str) -> str:
+    """Write a number with what it counts: 1 cell, 2,000 cells."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def _percent(share: float) -> str:
     """A percentage, printed as 100 only if nothing is missing."""
     return f"{share:.1f} %" if share == 100 or share < 99.95 else "more than 99.9 %"

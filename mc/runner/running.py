@@ -14,6 +14,7 @@ from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
 from mc.experiment.messages import Caution, cell_label
+from mc.model.digits import counted
 from mc.runner import dask
 from mc.runner.dask import Cluster
 from mc.runner.resume import Stock, cell_names, may_be_finished, state_of, take_stock
@@ -447,8 +448,8 @@ def _fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> S
         more = f" and {len(missing) - N_NAMED} ranges more" if len(missing) > N_NAMED else ""
         raise FolderError(
             f"{job.folder}: {n_missing} of {n_all} rows are missing: replications {ranges}{more} "
-            f"of {len(gone)} cells ({_named(job.experiment, gone)}). Start the parts that make "
-            "them once more, or all of it without --shard"
+            f"of {counted(len(gone), 'cell')} ({_named(job.experiment, gone)}). Start the parts "
+            "that make them once more, or all of it without --shard"
         )
     if begun and n_missing < n_all:
         job.say(

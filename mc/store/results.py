@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc.model import HEADLINE, METRICS, Column, Metric, metrics_of, units
 from mc.model.columns import BUDGET_TEXT, OF_METRIC
-from mc.model.digits import axis_text, format_estimate, half_width, readers_second
+from mc.model.digits import axis_text, counted, format_estimate, half_width, readers_second
 from mc.store.files import (
     FOLDERS,
     LOCK,
@@ -413,8 +413,9 @@ class Results:
         n_more = self.cells.height - shown.height
         more = f"<p>{n_more:,} more cells are in .cells and .summary</p>" if n_more else ""
         return (
-            f"<p><b>{html.escape(self.manifest['title'])}</b>: {self.cells.height:,} cells, "
-            f"{self.manifest['n_rows']:,} rows, in {html.escape(str(self.folder))}; "
+            f"<p><b>{html.escape(self.manifest['title'])}</b>: "
+            f"{counted(self.cells.height, 'cell')}, "
+            f"{counted(self.manifest['n_rows'], 'row')}, in {html.escape(str(self.folder))}; "
             "means ± half of their 95 % intervals</p>"
             f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{more}"
         )
