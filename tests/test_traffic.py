@@ -594,3 +594,81 @@ capacity = [1, 2]
     (tmp_path / "trace.csv").write_text("n\n120\n81\n")
     with pytest.raises(Exception, match="another experiment"):
         mc.run(tmp_path / "traffic.toml", out=tmp_path / "results", jobs=1)
+
+
+# Closed loops and herds -------------------------------------------------------------------------
+
+
+def test_a_worker_starts_over_after_it_has_thought() -> None:
+    loop = {"workers": 2, "think": "30 ms"}
+    assert arrivals_of(make(rounds=12, traffic=loop), [0]) == [[2, 0, 0, 0] * 3]
+    # one of two is served; the other retries in round 2 and goes on from there: 2 + 1 + 3
+    one = make(rounds=11, traffic=loop, capacity=1, tries=(2,), jitter="none")
+    assert arrivals_of(one, [0]) == [[2, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1]]
+
+
+def test_a_loop_has_no_other_traffic_unless_it_is_given() -> None:
+    assert make(traffic={"workers": 3}).arrivals_per_second == 0
+    both = make(traffic={"workers": 3}, arrivals_per_second=5)
+    assert (both.arrivals_per_second, both.mean_requests) == (5, None)
+    assert both.requests_in(0, both.rounds) == 200
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"think": 3}, "traffic.think needs traffic.workers"),
+        ({"workers": 10_000_001}, "traffic.workers must be none or a whole number >= 1 and <="),
+        (
+            {"workers": 1_000_000},
+            "traffic.workers * rounds must be <= 2000000000 calls, got 4000000000",
+        ),
+    ],
+)
+def test_too_many_workers_are_refused(parameters: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=r"^Cell: ") as caught:
+        make(traffic=parameters)
+    assert str(caught.value).startswith(f"Cell: {expected}")
+
+
+def test_the_memory_of_a_loop_does_not_grow_with_the_run() -> None:
+    short, long = (
+        tables([make(rounds=n, traffic={"workers": 50}, budget=0.1)], "philox")
+        for n in (100, 4_000_000)
+    )
+    assert short.n_requests == long.n_requests
+    assert short.limits.size == long.limits.size
+
+
+def test_256_workers_do_what_a_separate_program_does() -> None:
+    # means of 600 seeds and their standard errors; a fresh seed would fail once in 5,000
+    cell = make(
+        traffic={"workers": 256, "think": 10}, capacity=40, fault_rounds=1000, tries=(3,),
+        backoff_base=5, backoff_cap=100,
+    )  # fmt: skip
+    rows = mc.simulate([cell], 1000, seed=3, jobs=2)
+    rows = rows.with_columns(window_rate=pl.col("window_calls") / 1000)
+    measured = {
+        "window_rate": (39.3545, 0.0023), "calls": (109536.2, 2.3), "dropped": (13060.09, 0.79),
+    }  # fmt: skip
+    for name, (mean, error) in measured.items():
+        both = np.hypot(error, rows[name].std() / 1000**0.5)
+        assert abs(rows[name].mean() - mean) <= 4 * both, name  # type: ignore[operator]
+    assert rows["late"].to_list() == [0] * 1000
+
+
+def test_a_herd_with_jitter_is_served_in_two_seconds_and_one_without_it_never() -> None:
+    shared: dict[str, Any] = {
+        "rounds": 3000, "traffic": {"bursts": [[500, 3000]]}, "arrivals_per_second": 0,
+        "capacity": 30, "tries": (30,), "backoff_base": 100, "backoff_factor": 1,
+        "backoff_cap": 100,
+    }  # fmt: skip
+    fixed, full = rows_of(make(jitter="none", **shared), make(**shared), replications=1000)
+    assert set(fixed.select("calls", "successful").rows()) == {(66000, 750)}
+    # the last of 750 that are served comes in round 2900
+    assert set(fixed["wait_max"]) == {2900 - 500}
+    last = 500 + full["wait_max"]
+    assert set(full["successful"]) == {3000}
+    for got, (mean, error) in ((full["calls"], (6238.26, 0.96)), (last, (693.86, 0.16))):
+        both = np.hypot(error, got.std() / 1000**0.5)
+        assert abs(got.mean() - mean) <= 4 * both  # type: ignore[operator]

@@ -85,8 +85,10 @@ def read_axes_of_tables(data: Mapping[str, Any]) -> Checked[None]:
     if not isinstance(grid, dict):
         return
     for name, axis in grid.items():
-        kinds = PARAMETERS[name].kind.tables if name in PARAMETERS else {}
-        if not kinds or "" in kinds or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
+        of = PARAMETERS.get(name)
+        # a list of tables is varied as a whole
+        is_table = of is not None and bool(of.kind.tables) and not isinstance(of.default, tuple)
+        if not is_table or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
             continue
         base = fixed.pop(name, {}) if isinstance(fixed, dict) else {}
         base = base if isinstance(base, dict) else {"kind": "ratio", "ratio": base}

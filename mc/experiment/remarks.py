@@ -79,7 +79,7 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
         _is_never_given_up
     ),
     "the queue has room for every call of the run, so none is ever refused": lambda cell: (
-        cell.queue > cell.rate_per_round * cell.rounds * cell.max_attempts > 0
+        cell.queue > cell.requests_in(0, cell.rounds) * cell.max_attempts > 0
     ),
 }
 """Sentences, and whether they are true of a cell."""
