@@ -36,6 +36,11 @@ def with_counts(value: Any, folder: Path, per_second: float) -> Any:
     per_second : float
         Rounds in a second.
 
+    Returns
+    -------
+    object
+        The same with counts in place of the file.
+
     Raises
     ------
     ValueError
