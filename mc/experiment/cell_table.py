@@ -118,9 +118,7 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
             schema[name] = pl.Float64()
         columns[name] = values
     columns |= {
-        BUDGET_TEXT: [
-            "none" if b is None else str(b).removesuffix(".0") for b in columns["budget"]
-        ],
+        BUDGET_TEXT: _budget_texts(columns["budget"]),
         "max_attempts": [cell.max_attempts for cell in cells],
         "longest_wait": [cell.longest_wait for cell in cells],
         MEAN_REQUESTS: [cell.mean_requests for cell in cells],
