@@ -295,7 +295,7 @@ def test_files_are_plain_and_compressed(finished: Path) -> None:
         metadata = pq.read_metadata(path)
         schema = pq.read_schema(path)
         types = {str(field.type) for field in schema}
-        assert types <= {"int32", "int64", "double", "string", "large_string"}, path
+        assert types <= {"int32", "int64", "double", "string", "large_string", "bool"}, path
         for group in range(metadata.num_row_groups):
             for column in range(metadata.num_columns):
                 got = metadata.row_group(group).column(column).compression

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,8 +56,9 @@ def places(
         return {name: _text(source, name, group[0][name]) for name in same}
 
     short = [place(group) for group in groups]
+    n_alike = Counter(tuple(one.items()) for one in short)
     return [
-        one if (one or len(groups) == 1) and short.count(one) == 1 else place(group[:1])
+        one if (one or len(groups) == 1) and n_alike[tuple(one.items())] == 1 else place(group[:1])
         for one, group in zip(short, groups, strict=True)
     ]
 

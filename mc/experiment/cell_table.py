@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,9 +118,7 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
             schema[name] = pl.Float64()
         columns[name] = values
     columns |= {
-        BUDGET_TEXT: [
-            "none" if b is None else str(b).removesuffix(".0") for b in columns["budget"]
-        ],
+        BUDGET_TEXT: _budget_texts(columns["budget"]),
         "max_attempts": [cell.max_attempts for cell in cells],
         "longest_wait": [cell.longest_wait for cell in cells],
         MEAN_REQUESTS: [cell.mean_requests for cell in cells],
@@ -175,8 +173,12 @@ def cells_of(table: pl.DataFrame) -> dict[int, Cell]:
     return cells
 
 
+def _budget_texts(budgets: Iterable[Any]) -> list[str]:
+    return ["none" if one is None else str(one).removesuffix(".0") for one in budgets]
+
+
 def completed(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the parameters that a table of cells is older than.
+    """Add the parameters that a table of cells is older than, and the text of the budget.
 
     Its cells have their defaults, or, where it knows no `chain`, flattened layers.
     """
@@ -185,8 +187,11 @@ def completed(table: pl.DataFrame) -> pl.DataFrame:
     schema = schema_of(CELL_COLUMNS)
     values = {name: p.kind.to_column(p.default) for name, p in PARAMETERS.items()}
     values["chain"] = "flattened"
-    return table.with_columns(
+    table = table.with_columns(
         pl.lit(value, schema[name]).alias(name)
         for name, value in values.items()
         if name not in table.columns
     )
+    if BUDGET_TEXT in table.columns:
+        return table
+    return table.with_columns(pl.Series(BUDGET_TEXT, _budget_texts(table["budget"]), pl.String()))

@@ -383,9 +383,8 @@ class Results:
         -------
         polars.DataFrame
         """
-        # one of an older version lacks the budget's text
-        known = [one for one in name_columns(self.manifest["experiment"]) if one in self.cells]
-        return with_names(table, self.cells.select("cell", *known))
+        names = name_columns(self.manifest["experiment"])
+        return with_names(table, self.cells.select("cell", *names))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the title, and means with the half-widths of their intervals."""
