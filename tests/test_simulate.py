@@ -126,3 +126,7 @@ def test_a_run_refuses_what_is_no_number_and_writes_nothing(
     with pytest.raises(error, match=message):
         mc.run(file, tmp_path / "out", **arguments)
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_no_cells_have_no_rows() -> None:
+    assert mc.simulate([], 3).height == 0

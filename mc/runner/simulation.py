@@ -154,7 +154,7 @@ def n_counters(cells: Iterable[Cell], names: Iterable[str] = ()) -> int:
         for cell in cells
     )
     named = (1 + COUNTERS.index(name) for name in names)
-    return max(kernel.N_COUNTERS, *of_cells, *named)
+    return max([kernel.N_COUNTERS, *of_cells, *named])
 
 
 def plan_blocks(
