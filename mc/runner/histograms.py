@@ -389,12 +389,12 @@ class Histograms(Storage):
 
     def _is_countable(self, shard: Shard, faults: list[str]) -> bool:
         """Check a shard by itself; return whether it makes sense to count it again."""
-        needed = {*shard.cells, *shard.baselines}
-        needed |= {number for key in shard.claims for number in claim_of(key).cells}
-        if not self.parameters.keys() >= needed:
-            return False  # the table of cells is at fault
         lines = self.lines(shard.cells)
         try:
+            needed = {*shard.cells, *shard.baselines}
+            needed |= {number for key in shard.claims for number in claim_of(key).cells}
+            if not self.parameters.keys() >= needed:
+                return False  # the table of cells is at fault
             table, sums = _read(shard)
             n = shard.stop - shard.start
             wrong = list(tallies.contradictions(table, sums, lines, shard.baselines, n))
