@@ -54,8 +54,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # a bug keeps its plain traceback
-    help="Rerun a retry-storm model for thousands of seeds at every point of a grid, and say of "
-    "each number how large it is, how sure that is, and whether a claim survives other seeds.",
+    help="Simulate retries against a failing dependency thousands of times for every policy you "
+    "consider: how many requests fail, how large the storm is, whether it ends, and how sure that "
+    "is.",
 )
 
 COMMANDS = (

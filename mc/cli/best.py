@@ -61,7 +61,7 @@ def best(
 ) -> None:
     """Say which cell is best, and which cannot be told from it.
 
-    All that is said of the cells of a question holds together with 95 % confidence.
+    With 95 % confidence all statements about the cells of a question are true at once.
     """
     with errors_as_messages():
         from mc import decisions, store

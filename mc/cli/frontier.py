@@ -41,7 +41,7 @@ def frontier(
 ) -> None:
     """Say which cells no other beats in both of two metrics.
 
-    Small is good. All answers about the cells of a question hold together with 95 % confidence.
+    Small is good. With 95 % confidence all answers about the cells of a question are true at once.
     """
     with errors_as_messages():
         from mc import decisions, store
