@@ -124,7 +124,7 @@ def test_a_fractional_capacity_serves_what_the_oracle_serves() -> None:
 def test_which_loop_a_cell_goes_through(
     parameters: dict[str, Any], expected: tuple[Any, ...] | None
 ) -> None:
-    whole = None if expected is None else (*expected, NO_BREAKER, False)
+    whole = None if expected is None else (*expected, NO_BREAKER, False, False)
     assert kernel.loop_of(chain_kind(Cell(**parameters))) == whole
 
 

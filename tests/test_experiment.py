@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -205,13 +206,19 @@ def test_published_figures_keep_the_digits_they_were_printed_with(tmp_path: Path
 
 def test_the_cell_table_has_every_parameter_and_no_nan(tmp_path: Path) -> None:
     table = cell_table(load(tmp_path, SMALL))
-    derived = ["max_attempts", "longest_wait", "mean_requests", "mean_window_requests"]
+    derived = [
+        "budget_text",
+        "max_attempts",
+        "longest_wait",
+        "mean_requests",
+        "mean_window_requests",
+    ]
     derived += ["traffic_counts", "baseline", "identity"]
     derived += ["replications", "stopped_by"]
     assert table.columns == ["cell", "scenario", "policy", *PARAMETERS, *derived]
     types = {name: str(dtype) for name, dtype in table.schema.items()}
     got = [types[c] for c in ("cell", "scenario", "rounds", "tries", "budget", *derived)]
-    counts = ["Int32", "Int64", "Float64", "Float64"]
+    counts = ["String", "Int32", "Int64", "Float64", "Float64"]
     counts += ["String", "Int32", "String", "Int64", "String"]
     assert got == ["Int32", "String", "Int32", "String", "Float64", *counts]
     assert table["tries"].to_list() == ["1", "1", "3", "3"] * 2
@@ -1113,6 +1120,7 @@ multiplier = 1.20
     ],
 )
 def test_an_experiment_is_read_again_from_its_source(tmp_path: Path, text: str) -> None:
+    shutil.copy("experiments/replay.csv", tmp_path)
     (tmp_path / "file.toml").write_text(text, "utf-8")
     expected = read(tmp_path / "file.toml")
     got = of_source(json.loads(json.dumps(expected.source)), expected.path)

@@ -137,7 +137,7 @@ def test_the_table_of_metrics_names_each_with_its_unit() -> None:
 
 
 def test_the_pictures_of_the_readme_are_there() -> None:
-    pictures = re.findall(r"\]\((results/[^)]+)\)", TEXT)
+    pictures = re.findall(r"\]\((results/[^)]+\.svg)\)", TEXT)
     assert pictures
     assert all((ROOT / picture).exists() for picture in pictures)
 

@@ -56,7 +56,7 @@ def test_more_is_dropped_with_shorter_rounds(file: Path) -> None:
     The intervals of the test are six standard errors wide.
     """
     found = mc.sensitivity(file, replications=1000)
-    assert set(found["metric"]) == set(SHOWN)
+    assert set(found["metric"]) == set(SHOWN) - {"recovery", "recovered"}  # without a queue
     line = found.filter(metric="dropped").row(0, named=True)
     assert line["mean"] == pytest.approx(254, abs=4)
     assert line["half_rounds"] == pytest.approx(350.69, abs=4)

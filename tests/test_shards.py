@@ -458,7 +458,7 @@ def test_parts_print_nothing_and_merge_prints_the_results(
     # a plain run's results in the same place: how a line wraps depends on the name of the folder
     shutil.rmtree(out)
     shutil.copytree(whole["fixed"], out)
-    expected = invoke("show", out)[1]
+    expected = invoke("run", file, "--out", out)[1]
     assert stdout == expected
 
 

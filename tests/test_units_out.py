@@ -162,7 +162,7 @@ def test_a_trace_is_chosen_by_a_value_with_a_unit(tmp_path: Path) -> None:
     file.write_text(IN_UNITS, "utf-8")
     out = tmp_path / "trace.parquet"
     at = ("--at", "backoff_cap=1200 ms", "--at", "backoff_base=[40 ms, 40 ms]")
-    assert "of 1 cells" in printed("trace", file, *at, "--out", out)
+    assert "of 1 cell" in printed("trace", file, *at, "--out", out)
     picture = out.with_suffix(".svg").read_text("utf-8")
     assert "backoff_cap 1.2 s" in picture
     assert "calls/round" not in picture

@@ -326,7 +326,8 @@ def _claim_lines(results: Results, width: int) -> list[Text]:
         return []
     if is_single(results):
         n_true = int(results.claims["n_holds"].eq(1).sum())
-        return [Text(f"\nClaims: {n_true} of {len(verdicts)} are true in this one replication")]
+        told = f"Claims: {n_true} of {len(verdicts)} are true in this one replication"
+        return [Text(""), Text(told, "bold")]
     words = {
         HOLDS: ("holds", "hold"),
         FAILS: ("fails", "fail"),

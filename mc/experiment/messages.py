@@ -26,7 +26,7 @@ def listed(names: Collection[str]) -> str:
     return ", ".join(quote(name) for name in names)
 
 
-LIKE: Final = 0.7
+LIKE: Final = 0.65
 """A name is suggested if it is at least as similar, by the ratio of `difflib`: "four" to "three" is
 not."""
 

@@ -505,7 +505,9 @@ def simulate(
         some = indices[task.start : task.stop]
         done, rest = simulate_task(task, blocks, some, int(seed), stop)
         for part, counters in done:
-            rows[:, part.ids, part.start : part.stop] = counters.transpose(2, 1, 0)
+            # a block has no counters that are in no column and of none of its cells
+            width = counters.shape[2]
+            rows[:width, part.ids, part.start : part.stop] = counters.transpose(2, 1, 0)
         return None, rest
 
     blocks = plan_blocks(dict(enumerate(cells)), generator)

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, TypeVar
 
-import numpy as np
-
 _LOOK_SECONDS: Final = 0.1
 """How often the main thread looks whether a signal has come while it waits for the others."""
 
@@ -33,6 +31,8 @@ class StopFlag:
     """
 
     def __init__(self) -> None:
+        import numpy as np  # not for commands that simulate nothing
+
         self.array = np.zeros(1, np.int8)
 
     def set(self) -> None:
