@@ -136,25 +136,15 @@ def questions(
 def _common_names(
     groups: Sequence[Sequence[Mapping[str, Any]]], axes: Sequence[str], source: Mapping[str, Any]
 ) -> list[str]:
-    """Name each group by what its cells have in common, of all that differs in the question.
-
-    Policies are named, as people know cells by them.
-    """
+    """Name each group by what its cells have in common, of all that differs in the question."""
     from mc.decisions import place_name, places
 
     every = [cell for group in groups for cell in group]
     varying = [name for name in axes if len({str(cell[name]) for cell in every}) > 1]
     names = []
     for group, place in zip(groups, places(groups, varying, source), strict=True):
-        texts = dict(place)
-        policies = [*dict.fromkeys(cell["policy"] for cell in group)] if "policy" in varying else []
-        if len(policies) > 1:
-            n_more = len(policies) - MAX_NAMES
-            more = f" = {n_more} more" if n_more > 0 else ""
-            texts["policy"] = " = ".join(policies[:MAX_NAMES]) + more
-        in_order = {name: texts[name] for name in varying if name in texts}
         equal = f"\n({len(group)} equal cells)" if len(group) > 1 else ""
-        names.append(place_name(in_order) + equal)
+        names.append(place_name(place) + equal)
     return names
 
 

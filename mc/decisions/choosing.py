@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -30,6 +30,10 @@ def cell_name(cell: Mapping[str, Any], names: Sequence[str], source: Mapping[str
     return place_name(place) or "default"
 
 
+MAX_POLICIES: Final = 4
+"""So many are named of cells that are equal."""
+
+
 def places(
     groups: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str], source: Mapping[str, Any]
 ) -> list[dict[str, str]]:
@@ -48,17 +52,29 @@ def places(
     -------
     list of dict
         For each group texts by coordinate; those of its first cell where what its cells have in
-        common is nothing, or is not its own.
+        common is nothing, or is not its own. Of policies, by which people know cells, all are
+        named, or the first `MAX_POLICIES`.
     """
 
-    def place(group: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        same = [name for name in names if len({str(cell[name]) for cell in group}) == 1]
-        return {name: _text(source, name, group[0][name]) for name in same}
+    def policies(group: Sequence[Mapping[str, Any]]) -> str:
+        known = [*dict.fromkeys(str(cell["policy"]) for cell in group)]
+        n_more = len(known) - MAX_POLICIES
+        return " = ".join([*known[:MAX_POLICIES], *([f"{n_more} more"] if n_more > 0 else [])])
 
+    def place(group: Sequence[Mapping[str, Any]], some: Sequence[str] = names) -> dict[str, str]:
+        same = [name for name in some if len({str(cell[name]) for cell in group}) == 1]
+        texts = {name: _text(source, name, group[0][name]) for name in same}
+        if "policy" in some:
+            texts["policy"] = policies(group)
+        return {name: texts[name] for name in some if name in texts}
+
+    others = [name for name in names if name != "policy"]
     short = [place(group) for group in groups]
     n_alike = Counter(tuple(one.items()) for one in short)
     return [
-        one if (one or len(groups) == 1) and n_alike[tuple(one.items())] == 1 else place(group[:1])
+        one
+        if (one or len(groups) == 1) and n_alike[tuple(one.items())] == 1
+        else place(group[:1], others) | ({"policy": policies(group)} if "policy" in names else {})
         for one, group in zip(short, groups, strict=True)
     ]
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import HEADLINE, METRICS, Column, Metric, metrics_of, units
+from mc.model import HEADLINE, METRICS, PARAMETERS, Column, Metric, metrics_of, units
 from mc.model.columns import BUDGET_TEXT, OF_METRIC
 from mc.model.digits import axis_text, counted, format_estimate, half_width, readers_second
 from mc.store.files import (
@@ -275,9 +275,12 @@ class Results:
     @cached_property
     def cells(self) -> pl.DataFrame:
         """One row for each cell: names, parameters, bounds."""
+        table = self._table("cells")
+        if {*PARAMETERS, BUDGET_TEXT} <= set(table.columns):
+            return table
         from mc.experiment import completed
 
-        return completed(self._table("cells"))
+        return completed(table)
 
     @cached_property
     def summary(self) -> pl.DataFrame:
