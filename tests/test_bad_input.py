@@ -45,13 +45,13 @@ def check_law(folder: Path, numbers: range) -> list[str]:
 
 
 def test_a_changed_experiment_is_read_or_refused(tmp_path: Path) -> None:
-    assert check_law(tmp_path, range(250)) == []
+    assert check_law(tmp_path, range(150)) == []
 
 
 @pytest.mark.slow
 def test_thousands_of_changed_experiments_are_read_or_refused(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert check_law(tmp_path, range(250, 5000)) == []
+    assert check_law(tmp_path, range(150, 5000)) == []
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after < max(before, MOST_BYTES // 1024)
 

@@ -243,6 +243,7 @@ def test_thresholds_may_be_others() -> None:
     assert got == ["holds", "open", "depends on the seed"]
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_weakest_of_eight_equal_links_covers() -> None:
     """The weakest is chosen by the same numbers: alone its interval covered 79 to 84 %.
 

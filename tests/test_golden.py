@@ -68,7 +68,7 @@ def test_the_golden_file_is_whole(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "step"),
     [
-        *((name, 5) for name in N_ROWS),  # 5 divides neither 18 cells nor 41 seeds: all occur
+        *((name, 11) for name in N_ROWS),  # 11 divides neither 18 cells nor 41 seeds: all occur
         *(pytest.param(name, 1, marks=pytest.mark.slow) for name in N_ROWS),
     ],
 )

@@ -187,7 +187,7 @@ def forge(out: Path, n: int, seed: int) -> None:
 
 
 def test_a_forged_manifest_is_met_with_one_message(out: Path) -> None:
-    forge(out, n=12, seed=1)
+    forge(out, n=6, seed=1)
 
 
 @pytest.mark.slow

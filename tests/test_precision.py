@@ -539,6 +539,8 @@ def test_a_damaged_shard_of_an_early_stage_changes_nothing(tmp_path: Path, finis
     assert_same_results(out, finished)
 
 
+SLOW: Final = pytest.mark.slow
+
 MORE: Final = {
     "a narrower share": ("relative = 0.05", "relative = 0.02"),
     "a narrower width": ("absolute = 0.3", "absolute = 0.1"),
@@ -564,7 +566,13 @@ def by_name(folder: Path, name: str) -> pl.DataFrame:
     return frame.drop(drop).sort(*keys, *order)
 
 
-@pytest.mark.parametrize("what", MORE)
+@pytest.mark.parametrize(
+    "what",
+    [
+        name if name in ("a policy more", "a larger max") else pytest.param(name, marks=SLOW)
+        for name in MORE
+    ],
+)
 def test_more_may_be_asked_for_and_only_the_new_rows_are_made(
     tmp_path: Path, finished: Path, what: str
 ) -> None:

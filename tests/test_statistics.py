@@ -253,6 +253,7 @@ def test_student_intervals_cover_the_true_mean() -> None:
     assert 0.935 <= got <= 0.965
 
 
+@pytest.mark.slow
 def test_intervals_of_shares_cover_the_true_share() -> None:
     """Between 93.5 % and 96.5 % of 2,000 intervals cover P(X <= 97).
 
