@@ -338,7 +338,7 @@ def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
         share = share_text(unseen(n))
         yield f"No ±, the same in all {n:,}: it is another in at most {share} of runs (95 %)."
     if any(is_rough(e) and e["ci_low"] is not None for e in shown):
-        yield f"~: rough, of fewer than {MIN_REPLICATIONS} replications: covers less than 95 %."
+        yield f"~: rough, of fewer than {MIN_REPLICATIONS} replications: may cover less than 95 %."
     if "drain" in metrics and any(not cell["queue"] for cell in cells.values()):
         yield f"drain: {NO_STORM_STAYS}."
     if any(e["share_defined"] < 1 for e in shown):
