@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,9 +69,7 @@ def _told(question: Question, results: Results) -> str:
         left = f"fails {100 * fault.failure_rate:g} % of the {question.capacity:g} calls/s"
     elif not fault.capacity:
         left = f"serves nothing in place of {question.capacity:g} calls/s"
-    n = 1
-    for tries in question.layers:
-        n *= tries
+    n = math.prod(question.layers)
     shape = "x".join(map(str, question.layers))
     deadline = (
         "no deadline" if question.deadline is None else f"deadline {format_time(question.deadline)}"

@@ -16,6 +16,7 @@ from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reprodu
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
+from mc.model.digits import counted
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
 
 if TYPE_CHECKING:
@@ -89,8 +90,7 @@ def _title(results: Results) -> str:
     n = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     each = " each" if manifest["n_cells"] > 1 else ""
     runs = "1 replication" if most == 1 else f"{n} replications{each}"
-    cells = "1 cell" if manifest["n_cells"] == 1 else f"{manifest['n_cells']:,} cells"
-    return f"{manifest['title']}: {cells}, {runs}"
+    return f"{manifest['title']}: {counted(manifest['n_cells'], 'cell')}, {runs}"
 
 
 # --- scorecards -----------------------------------------------------------------------------------

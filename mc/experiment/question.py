@@ -108,10 +108,7 @@ def read_rate(text: str) -> float:
     AskError
         It is none, or not above 0.
     """
-    quantity = units.parse(text, "rate")
-    if quantity is None or quantity.value <= 0:
-        raise AskError(f'must be a rate above 0 such as "250/s", got {text!r}')
-    return quantity.value
+    return _positive(text, "rate", '"250/s"')
 
 
 def read_time(text: str) -> float:
@@ -122,9 +119,13 @@ def read_time(text: str) -> float:
     AskError
         It is none, or not above 0.
     """
-    quantity = units.parse(text, "time")
+    return _positive(text, "time", '"300 ms" or "2 s"')
+
+
+def _positive(text: str, dimension: units.Dimension, like: str) -> float:
+    quantity = units.parse(text, dimension)
     if quantity is None or quantity.value <= 0:
-        raise AskError(f'must be a time above 0 such as "300 ms" or "2 s", got {text!r}')
+        raise AskError(f"must be a {dimension} above 0 such as {like}, got {text!r}")
     return quantity.value
 
 
