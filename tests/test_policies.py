@@ -34,9 +34,9 @@ def cells_in(folder: Path, text: str, **settings: str) -> list[Cell]:
     return [point.parameters for point in experiment.points]
 
 
-def faults_in(folder: Path, text: str) -> list[str]:
+def faults_in(folder: Path, text: str, **settings: str) -> list[str]:
     with pytest.raises(ExperimentError) as caught:
-        cells_in(folder, text)
+        cells_in(folder, text, **settings)
     return [fault.partition("a.toml: ")[2] for fault in caught.value.faults]
 
 
@@ -69,6 +69,26 @@ def test_a_ratio_that_is_the_lessons_is_a_number() -> None:
 def test_the_command_line_sets_a_budget(tmp_path: Path) -> None:
     (cell,) = cells_in(tmp_path, "[fixed]\ntries = [3]", budget='{kind = "aws", cost = 5}')
     assert cell.budget == Aws(500, 5)
+
+
+def test_the_command_line_sets_an_entry(tmp_path: Path) -> None:
+    def budget(fixed: str, **settings: str) -> Any:
+        text = f"[fixed]\ntries = [3]\n{fixed}"
+        (cell,) = cells_in(tmp_path, text, **{f"budget.{name}": x for name, x in settings.items()})
+        return cell.budget
+
+    assert budget("", ratio="20 %") == budget("budget = 0.3", ratio="0.2") == 0.2
+    assert budget("budget = 0.3", window="1 s") == Ratio(0.3, "run", 100)
+    table = 'budget = {kind = "finagle", ttl = "2 s"}'
+    assert budget(table, percent_can_retry="0.5", min_retries_per_sec="1/s") == Finagle(200, 1, 0.5)
+    both = {"budget.cost": "5", "budget": '{kind = "aws"}', "traffic.workers": "3"}
+    (cell,) = cells_in(tmp_path, "[fixed]\ntries = [3]", **both)
+    assert cell.budget == Aws(500, 5)
+    (got,) = faults_in(tmp_path, f"[fixed]\n{table}", **{"budget.percent_can_retry": "-1"})
+    rule = "a number >= 0 and <= 1000, got -1 (Finagle's RetryBudget)"
+    assert got == f"--set: budget.percent_can_retry must be {rule}"
+    (got,) = faults_in(tmp_path, "[fixed]\ntries = [3]", **{"queue.size": "3"})
+    assert got == '--set: unknown parameter "queue.size"; did you mean "queue"?'
 
 
 @pytest.mark.parametrize(
@@ -190,11 +210,73 @@ def test_a_grid_varies_an_entry_of_a_budget(tmp_path: Path) -> None:
     assert len({cell.budget for cell in cells_in(tmp_path, both)}) == 4
 
 
-def test_an_axis_of_a_table_needs_values(tmp_path: Path) -> None:
-    text = '[fixed]\ntries = [3]\nbudget = {kind = "grpc"}\n[grid]\nbudget.max_tokens = 5'
-    assert faults_in(tmp_path, text) == [
-        "[grid]: budget: one or more entries must be lists of values"
-    ]
+def test_a_grid_goes_through_ranges_of_entries(tmp_path: Path) -> None:
+    text = "[fixed]\ntries = [3]\n[grid]\nbudget.ratio = {from = 0.05, to = 0.5, steps = 10}"
+    assert [cell.budget for cell in cells_in(tmp_path, text)] == [n / 20 for n in range(1, 11)]
+    times = """[fixed]
+tries = [3]
+budget = {kind = "finagle"}
+[grid]
+budget.min_retries_per_sec = [0, 10]
+budget.ttl = {from = "1 s", to = "4 s", steps = 3, scale = "log"}"""
+    got = [cell.budget for cell in cells_in(tmp_path, times)]
+    assert got == [Finagle(ttl, n, 0.2) for n in (0, 10) for ttl in (100, 200, 400)]
+    workers = "[grid]\ntraffic.workers = {from = 10, to = 30, steps = 3}"
+    traffic = [cell.traffic for cell in cells_in(tmp_path, workers)]
+    assert [one.workers for one in traffic if one] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("axis", "faults"),
+    [
+        ("max_tokens = 5", ["budget: one or more entries must be lists of values or ranges"]),
+        ("max_tokens = {from = 0, to = 8, steps = 3}\nbudget.token_ratio = [0.1, 0.2]",
+         ["budget.max_tokens: from must be a whole number >= 1 and <= 1000, got 0.0 "
+          "(gRPC's retryThrottling, A6)"]),
+        ("max_tokens = {from = 1, to = 3, steps = 5}",
+         ["budget.max_tokens: 5 steps from 1 to 3 give only 3 different values; use fewer steps "
+          "or a list of these: 1 2 3"]),
+        ("max_tokens = {from = 1, to = 3, step = 3}",
+         ["budget.max_tokens: steps is missing, it must be a whole number >= 2",
+          'budget.max_tokens: unknown key "step"; did you mean "steps"?']),
+        ("token_ratio = {from = 0.1, to = 1, steps = 100_000_000}",
+         ["budget.token_ratio: steps must be <= 1000000, got 100000000"]),
+        ("tokens = [3, 4]", ["budget: grpc has no 'tokens'; it has max_tokens, token_ratio"]),
+    ],
+)  # fmt: skip
+def test_an_axis_of_a_table_with_a_fault_is_refused_once(
+    tmp_path: Path, axis: str, faults: list[str]
+) -> None:
+    text = f'[fixed]\ntries = [3]\nbudget = {{kind = "grpc"}}\n[grid]\nbudget.{axis}'
+    assert faults_in(tmp_path, text) == [f"[grid]: {fault}" for fault in faults]
+
+
+def test_entries_of_lists_and_of_no_kind_are_refused(tmp_path: Path) -> None:
+    layers = '[fixed]\ntries = [2, 2]\nbudget_scope = "layer"\nbudget = [0.1, {kind = "grpc"}]'
+    (got,) = faults_in(tmp_path, f"{layers}\n[grid]\nbudget.ratio = [0.1, 0.2]")
+    assert got.startswith("[grid]: budget: an entry cannot be set where [fixed] has a value for ea")
+    (got,) = faults_in(tmp_path, layers, **{"budget.ratio": "0.2"})
+    assert got.startswith("--set: budget.ratio: an entry cannot be set where [fixed] has a value")
+    (got,) = faults_in(tmp_path, "[grid]\nbreaker.timeout = [5, 6]")
+    assert got == "[grid]: breaker.kind is missing, it must be one of resilience4j, consecutive"
+    side = '[design]\nkind = "sobol"\npoints = 4\nbudget.ratio = {from = 0.1, to = 0.2}'
+    (got,) = faults_in(tmp_path, side)
+    assert got == "[design]: budget must be a range {from, to}; entries of tables vary in [grid]"
+
+
+def test_cells_with_a_table_are_left_out(tmp_path: Path) -> None:
+    text = """[grid]
+budget.kind = "grpc"
+budget.max_tokens = [5, 10]
+traffic.workers = [1, 2]
+[[exclude]]
+budget = {kind = "grpc"}
+traffic = {workers = 2}"""
+    cells = cells_in(tmp_path, text)
+    got = [(cell.budget, cell.traffic.workers) for cell in cells if cell.traffic]
+    assert got == [(Grpc(5, 0.1), 1), (Grpc(5, 0.1), 2), (Grpc(10, 0.1), 1)]
+    (fault,) = faults_in(tmp_path, text.replace('{kind = "grpc"}', '{kind = "gprc"}'))
+    assert fault.startswith("exclude 1: budget.kind must be one of ratio, finagle, ")
 
 
 # Presets ------------------------------------------------------------------------------------------
@@ -246,6 +328,7 @@ breaker = {kind = "consecutive", timeout = "5 s"}
 [[policy]]
 name = "a"
 like = "grpc"
+budget.max_tokens = 5
 [[policy]]
 name = "b"
 budget = {kind = "finagle", ttl = "5 s", percent_can_retry = 0.3}
@@ -257,6 +340,14 @@ budget = [{kind = "aws"}, "none"]
     assert validate(tomllib.loads(text))
     for wrong in (text.replace("ttl", "tll"), text.replace('"aws"', '"amazon"')):
         assert not validate(tomllib.loads(wrong))
+    text += """[grid]
+budget.ratio = {from = 0.1, to = 0.2, steps = 3}
+traffic.workers = [1, 2]
+[[exclude]]
+breaker = {kind = "consecutive"}
+"""
+    assert validate(tomllib.loads(text))
+    assert not validate(tomllib.loads(text.replace("budget.ratio", "budget.rtaio")))
     shipped = (ROOT / "experiments" / "policies.toml").read_text()
     assert validate(tomllib.loads(shipped))
 
