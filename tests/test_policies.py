@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import configparser
 import json
+import random
+import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 import pytest
+import yaml
 from folders import run
 from typer.testing import CliRunner
 
@@ -16,7 +20,7 @@ import mc
 from mc.cli import app
 from mc.experiment import ExperimentError, cells_of, json_schema, read
 from mc.model import PARAMETERS, Cell
-from mc.model.budgets import BUDGETS, Aws, Envoy, Finagle, Grpc, Ratio, Sre
+from mc.model.budgets import BUDGETS, Aws, Finagle, Grpc, Ratio, Sre
 from mc.model.presets import PRESETS
 from mc.model.snippets import LIBRARIES, snippets_of
 
@@ -360,16 +364,6 @@ def like(name: str, **changes: Any) -> Cell:
     return Cell(**parameters)
 
 
-@pytest.mark.parametrize(
-    ("library", "name"),
-    [("envoy", "envoy"), ("envoy", "envoy-budget"), ("grpc", "grpc"), ("aws", "aws"),
-     ("resilience4j", "resilience4j"), ("polly", "polly"), ("finagle", "finagle")],
-)  # fmt: skip
-def test_a_library_can_say_what_it_does_by_default(library: str, name: str) -> None:
-    (made,) = (snippet for _, snippet in snippets_of(like(name), library))
-    assert made.cannot == ()
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_a_library_cannot_say_is_said(library: str) -> None:
     cell = Cell(tries=(9,), budget=0.3, first_wait=0, breaker={"kind": "consecutive"})  # type: ignore[arg-type]
@@ -380,24 +374,205 @@ def test_what_a_library_cannot_say_is_said(library: str) -> None:
     assert "first_wait" in told
 
 
+NAMED: Final = r"(\w+) = (?:TimeSpan.FromMilliseconds\(|DelayBackoffType.)?([\w.]+)"
+
+
+def parsed(library: str, text: str) -> Any:
+    """Read a snippet as its library would, or what it calls with names."""
+    if library == "aws":
+        reader = configparser.ConfigParser(strict=True)
+        reader.read_string(text)
+        return dict(reader["default"])
+    if library in ("finagle", "polly"):
+        return dict(re.findall(NAMED, text))
+    return json.loads(text) if library == "grpc" else yaml.safe_load(text)
+
+
+ROUTE: Final = {
+    "timeout": "0s",
+    "retry_policy": {
+        "retry_on": "5xx,reset,connect-failure",
+        "num_retries": 1,
+        "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
+    },
+}
+
+DOCUMENTED: Final[dict[str, Any]] = {
+    # circuit_breaker.proto: 3 retries at once; a budget of 20 %, and of 3 at least
+    "envoy": ROUTE | {"circuit_breakers": {"thresholds": [{"max_retries": 3}]}},
+    "envoy-budget": ROUTE
+    | {
+        "circuit_breakers": {
+            "thresholds": [
+                {"retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": 3}}
+            ]
+        }
+    },
+    # A6-client-retries.md, both examples
+    "grpc": {
+        "methodConfig": [
+            {
+                "name": [{}],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": "0.1s",
+                    "maxBackoff": "1s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ],
+        "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1},
+    },
+    "aws": {"retry_mode": "standard", "max_attempts": "3"},
+    # RetryConfig.java
+    "resilience4j": {
+        "resilience4j.retry.instances.backend": {"maxAttempts": 3, "waitDuration": "500ms"}
+    },
+    # RetryBudget.scala: apply(DefaultTtl, 10, 0.2)
+    "finagle": {"ttl": "10.seconds", "minRetriesPerSec": "10", "percentCanRetry": "0.2"},
+    # linkerd.io, "Configuring retries": 20 %, 10 a second, 10 s
+    "linkerd": {
+        "spec": {
+            "routes": [{"name": "all", "condition": {"pathRegex": ".*"}, "isRetryable": True}],
+            "retryBudget": {"retryRatio": 0.2, "minRetriesPerSecond": 10, "ttl": "10s"},
+        }
+    },
+    # RetryConstants.cs
+    "polly": {
+        "MaxRetryAttempts": "3",
+        "Delay": "2000",
+        "MaxDelay": "2000",
+        "BackoffType": "Constant",
+        "UseJitter": "false",
+    },
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_preset_is_exported_as_its_library_documents_it(name: str) -> None:
+    library = name.partition("-")[0]
+    ((_, made),) = snippets_of(like(name), library)
+    assert parsed(library, made.text) == DOCUMENTED[name]
+    # that attempts have no limit is what 100 of them stand for
+    limit = ("100 attempts (it has no limit but its budget)",) if name == "linkerd" else ()
+    assert made.cannot == limit
+
+
+KEYS: Final = {
+    "envoy": {
+        *("timeout", "retry_policy", "retry_on", "num_retries", "retry_back_off", "base_interval"),
+        *("max_interval", "circuit_breakers", "thresholds", "max_retries", "retry_budget"),
+        *("budget_percent", "value", "min_retry_concurrency"),
+    },
+    "grpc": {
+        *("methodConfig", "name", "timeout", "retryPolicy", "maxAttempts", "initialBackoff"),
+        *("maxBackoff", "backoffMultiplier", "retryableStatusCodes", "retryThrottling"),
+        *("maxTokens", "tokenRatio"),
+    },
+    "resilience4j": {
+        *("resilience4j.retry.instances.backend", "maxAttempts", "waitDuration"),
+        *("enableExponentialBackoff", "exponentialBackoffMultiplier", "exponentialMaxWaitDuration"),
+        *("enableRandomizedWait", "randomizedWaitFactor"),
+        *("resilience4j.circuitbreaker.instances.backend", "slidingWindowType"),
+        *("slidingWindowSize", "minimumNumberOfCalls", "failureRateThreshold"),
+        *("waitDurationInOpenState", "permittedNumberOfCallsInHalfOpenState"),
+    },
+    "linkerd": {
+        *("spec", "routes", "name", "condition", "pathRegex", "isRetryable", "timeout"),
+        *("retryBudget", "retryRatio", "minRetriesPerSecond", "ttl"),
+    },
+    "aws": {"retry_mode", "max_attempts"},
+    "finagle": {"ttl", "minRetriesPerSec", "percentCanRetry"},
+    "polly": {"MaxRetryAttempts", "Delay", "MaxDelay", "BackoffType", "UseJitter"},
+}
+"""Of the libraries' own schemas and properties, those that a policy may need."""
+
+
+def keys_of(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    return {*value}.union(*map(keys_of, value.values())) if isinstance(value, dict) else set()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_snippet_can_be_read_and_has_keys_of_its_library(library: str) -> None:
+    choices: dict[str, list[Any]] = {
+        "rounds_per_second": [100, 1000],
+        "tries": [(1,), (2,), (3,), (9,)],
+        "backoff_base": [0, 0.5, 2, 10],
+        "backoff_factor": [1, 1.5, 2, 3],
+        "backoff_cap": [0, 4, 100],
+        "jitter": ["full", "equal", "none", "plus_minus", "decorrelated", "polly"],
+        "jitter_share": [0.2, 1 / 3],
+        "deadline": [None, 0, 1, 300],
+        "budget": [None, 1 / 3, {"kind": "sre"}, {"kind": "envoy", "max_retries": 7}]
+        + [{"kind": kind} for kind in ("grpc", "aws", "finagle", "linkerd", "envoy")],
+        "breaker": [None, {"kind": "resilience4j"}, {"kind": "consecutive"}],
+    }
+    rng = random.Random(5)
+    found: set[str] = set()
+    for _ in range(200):
+        changes: Any = {name: rng.choice(values) for name, values in choices.items()}
+        ((_, made),) = snippets_of(Cell(**changes), library)
+        found |= keys_of(parsed(library, made.text))
+        told = "\n".join(made.cannot)
+        assert " rounds" not in told
+        assert "timeout: 0s" not in made.text or changes["deadline"] is None
+    assert found == KEYS[library]
+
+
 def test_an_exported_policy_has_its_numbers() -> None:
-    cell = like("envoy-budget", tries=(4,), deadline="2 s")
-    (made,) = (snippet for _, snippet in snippets_of(cell, "envoy"))
-    assert "num_retries: 3" in made.text
-    assert "base_interval: 0.025s, max_interval: 0.25s" in made.text
-    assert "budget_percent: {value: 20}" in made.text
-    assert "timeout: 2s" in made.text
-    cell = like("resilience4j", breaker={"kind": "resilience4j"})
-    (made,) = (snippet for _, snippet in snippets_of(cell, "resilience4j"))
-    assert "waitDuration: 500ms" in made.text
-    assert "waitDurationInOpenState: 60000ms" in made.text
-    assert made.cannot == ()
-    cell = like("finagle", budget=Finagle(2000, 5, 0.1))
-    (made,) = (snippet for _, snippet in snippets_of(cell, "finagle"))
-    assert "RetryBudget(ttl = 20.seconds, minRetriesPerSec = 5, percentCanRetry = 0.1)" in made.text
-    (made,) = (snippet for _, snippet in snippets_of(like("linkerd"), "linkerd"))
-    assert "ttl: 10s" in made.text
-    assert Envoy(20.0, 3, None).table == {"kind": "envoy"}
+    def made(library: str, name: str, **changes: Any) -> tuple[Any, tuple[str, ...]]:
+        ((_, snippet),) = snippets_of(like(name, **changes), library)
+        return parsed(library, snippet.text), snippet.cannot
+
+    route, _ = made("envoy", "envoy-budget", tries=(4,), deadline="2 s", backoff_cap="10 ms")
+    assert route["timeout"] == "2s"
+    assert route["retry_policy"]["num_retries"] == 3
+    # the base is not above the cap, which Envoy would refuse
+    waits = {"base_interval": "0.01s", "max_interval": "0.01s"}
+    assert route["retry_policy"]["retry_back_off"] == waits
+    (properties, cannot) = made(
+        "resilience4j", "resilience4j", breaker={"kind": "resilience4j"}, backoff_factor=1.5,
+        backoff_cap="2 s",
+    )  # fmt: skip
+    retry = properties["resilience4j.retry.instances.backend"]
+    assert retry["exponentialBackoffMultiplier"] == 1.5
+    assert retry["exponentialMaxWaitDuration"] == "2000ms"
+    breaker = properties["resilience4j.circuitbreaker.instances.backend"]
+    assert breaker["waitDurationInOpenState"] == "60000ms"
+    assert cannot == ()
+    ((_, scala),) = snippets_of(like("finagle", budget=Finagle(2050, 5, 1 / 3)), "finagle")
+    assert (
+        f"ttl = 20500.milliseconds, minRetriesPerSec = 5, percentCanRetry = {1 / 3}" in scala.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("library", "changes", "told"),
+    [
+        ("envoy", {"backoff_base": 0}, "a wait of 0 s (1 ms is next to it)"),
+        ("envoy", {"backoff_factor": 3}, "backoff_factor 3 (it has 2)"),
+        ("grpc", {"tries": (6,)}, "6 attempts (it makes 5 at most)"),
+        ("grpc", {"deadline": 0}, "deadline 0 s (1 ms is the least)"),
+        ("aws", {}, "its waits: they begin at 50 ms, double, and end at 20 s"),
+        ("resilience4j", {}, "jitter full (it has none or plus_minus)"),
+        ("finagle", {}, "jitter full as it is (exponentialJittered begins with the base, and mul"),
+        (
+            "finagle",
+            {"jitter": "none", "backoff_factor": 1.5},
+            "backoff_factor 1.5 (it has 2 here)",
+        ),
+        ("linkerd", {}, "waits (it retries at once)"),
+        ("polly", {"jitter": "none", "backoff_factor": 3}, "backoff_factor 3 (it has 2)"),
+        ("polly", {"budget": {"kind": "finagle"}}, "budget finagle(ttl 10 s, "),
+    ],
+)
+def test_what_differs_is_said(library: str, changes: dict[str, Any], told: str) -> None:
+    cell: dict[str, Any] = {"tries": (4,), **changes}
+    ((_, made),) = snippets_of(Cell(**cell), library)
+    assert any(part.startswith(told) for part in made.cannot), made.cannot
 
 
 def test_each_layer_that_retries_is_exported() -> None:

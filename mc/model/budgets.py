@@ -113,8 +113,8 @@ class Aws(Settings):
 
     Notes
     -----
-    boto/botocore: botocore/retries/standard.py, quota.py. The cost is 14 since 2026; before it was
-    5, and 10 after a time-out.
+    boto/botocore: botocore/retries/standard.py, quota.py. The cost is 14 by default since November
+    2026 (1.44.0); before it was 5, and 10 after a time-out.
     """
 
     kind: ClassVar[str] = "aws"
