@@ -87,7 +87,8 @@ def read_quantities(
                 except ValueError as error:
                     yield f"{label}: {error}"
                     table[name] = FAULTY
-                if label in ("[grid]", "[design]") and not is_table:
+                plain = [x for x in value if not isinstance(x, dict)] if is_table else value
+                if label in ("[grid]", "[design]") and _has_text(plain):
                     in_units.append(name)
     yield from _read_numbers_of_metrics(data, None if varying else per_second)
     return in_units
