@@ -20,7 +20,7 @@ import mc
 from mc.cli import app
 from mc.experiment import ExperimentError, cells_of, json_schema, read
 from mc.model import PARAMETERS, Cell
-from mc.model.budgets import BUDGETS, Aws, Finagle, Grpc, Ratio, Sre
+from mc.model.budgets import BUDGETS, Aws, Envoy, Finagle, Grpc, Ratio, Sre
 from mc.model.presets import PRESETS
 from mc.model.snippets import LIBRARIES, snippets_of
 
@@ -99,11 +99,13 @@ def test_the_command_line_sets_an_entry(tmp_path: Path) -> None:
     ("budget", "fault"),
     [
         ('{kind = "finagle", ttl = "500 ms"}', "ttl must be >= 1 s and <= 60 s (Finagle's"),
+        ('{kind = "finagle", ttl = "0 s"}', "ttl must be a time >= 1 s and <= 60 s, got '0 s' (Fi"),
         ('{kind = "linkerd", ttl = "2 min"}', "ttl must be >= 1 s and <= 60 s (Linkerd's"),
         ('{kind = "grpc", max_tokens = 1001}', "max_tokens must be a whole number >= 1 and <= 1"),
         ('{kind = "grpc", token_ratio = 0}', "token_ratio must be a number >= 0.001 and <= 1000"),
         ('{kind = "envoy", budget_percent = 101}', "budget_percent must be a number >= 0 and <= 1"),
-        ('{kind = "envoy", max_retries = 3, budget_percent = 5}', "max_retries must stand alone"),
+        ('{kind = "envoy", max_retries = 3, budget_percent = 5}', "max_retries must stand alone, "
+         "because a retry budget replaces it (Envoy's circuit_breakers), got budget_percent beside"),
         ('{kind = "aws", cost = 0}', "cost must be a whole number >= 1"),
         ('{kind = "sre", k = 0.5}', "k must be none or a number >= 1 and <= 1000, with"),
         ('{kind = "ratio"}', "ratio is missing, it must be a number >= 0"),
@@ -123,6 +125,7 @@ def test_a_setting_that_the_library_refuses_names_its_rule(
     [
         ('budget = {kind = "grcp"}', "[fixed]: budget.kind must be one of ratio, finagle, linkerd"),
         ('budget = "grpc"', '[fixed]: budget must be a table, {kind = "grpc"}, got'),
+        ('budget = {ttl = "5 s"}', "[fixed]: budget.kind is missing, it must be one of ratio, "),
         ('budget = {kind = "grpc", tokens = 5}', "[fixed]: budget: grpc has no 'tokens'"),
         ('budget = {kind = "finagle", ttl = "1.005 s"}', "budget.ttl must be a whole number of"),
         ('breaker = {kind = "consecutive", timeout = "10"}', "breaker.timeout must be"),
@@ -306,6 +309,14 @@ def test_a_preset_is_overridden_key_by_key(tmp_path: Path) -> None:
     assert cell.tries == (2, 2)
     assert cell.budget == Grpc(100, 0.1)
     assert cell.jitter == "plus_minus"
+
+
+def test_a_retry_budget_replaces_the_limit_of_envoys_preset(tmp_path: Path) -> None:
+    text = '[[policy]]\nname = "a"\nlike = "envoy"\nbudget'
+    (cell,) = cells_in(tmp_path, f"{text}.budget_percent = 50")
+    assert cell.budget == Envoy(50.0, 3, None)
+    (cell,) = cells_in(tmp_path, f"{text}.max_retries = 50")
+    assert cell.budget == Envoy(20.0, 3, 50)
 
 
 def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:

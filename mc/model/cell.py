@@ -509,7 +509,8 @@ def _in_own_unit(
         raise ValueError(
             f"{name} must be a whole number of rounds of {length}, got {value!r}; {near} would be"
         )
-    raise ValueError(f"{name} must be {_range_text(parameter, per_second)}, got {value!r}{source}")
+    rule = _range_text(parameter, per_second) or parameter.kind.rule
+    raise ValueError(f"{name} must be {rule}, got {value!r}{source}")
 
 
 def _range_text(parameter: Parameter, per_second: float) -> str:

@@ -165,4 +165,6 @@ def completed(table: dict[str, Any]) -> dict[str, Any]:
         given = own.get(name)
         if isinstance(given, dict) and "kind" not in given and name in preset:
             own[name] = preset[name] | given
+            if given and "max_retries" not in given:  # Envoy's limit, which a budget replaces
+                own[name].pop("max_retries", None)
     return preset | own
