@@ -105,7 +105,7 @@ def test_the_command_line_sets_an_entry(tmp_path: Path) -> None:
         ('{kind = "grpc", token_ratio = 0}', "token_ratio must be a number >= 0.001 and <= 1000"),
         ('{kind = "envoy", budget_percent = 101}', "budget_percent must be a number >= 0 and <= 1"),
         ('{kind = "envoy", max_retries = 3, budget_percent = 5}', "max_retries must stand alone, "
-         "because a retry budget replaces it (Envoy's circuit_breakers), got budget_percent beside"),
+         "because a retry budget replaces it (Envoy's circuit_breakers), got budget_percent"),
         ('{kind = "aws", cost = 0}', "cost must be a whole number >= 1"),
         ('{kind = "sre", k = 0.5}', "k must be none or a number >= 1 and <= 1000, with"),
         ('{kind = "ratio"}', "ratio is missing, it must be a number >= 0"),
