@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import mc
 from mc.cli import app
+from mc.decisions import QuestionError, select
 from mc.experiment import ExperimentError, cells_of, json_schema, read
 from mc.model import PARAMETERS, Cell
 from mc.model.budgets import BUDGETS, Aws, Envoy, Finagle, Grpc, Ratio, Sre
@@ -193,6 +194,18 @@ clients = 3
               "--for", "grpc"],
     )  # fmt: skip
     assert json.loads(shown.stdout)["retryThrottling"] == {"maxTokens": 10, "tokenRatio": 0.1}
+    for wanted, policy in (
+        ("budget.max_tokens=10", "a"), ("budget.token_ratio=0.1, policy=a", "a"),
+        ("budget.ratio=10 %", "b"), ("breaker.timeout=60 s", "b"), ("breaker.timeout=6000", "b"),
+        ("budget.kind=ratio", "b"),
+    ):  # fmt: skip
+        assert select(mc.load(folder), wanted)[0]["policy"].to_list() == [policy]
+    for wanted, told in (
+        ("budget.max_tokens=11", "no cell has budget.max_tokens = 11; budget is one of grpc(max_"),
+        ("rounds.max=11", '"rounds.max" is not a coordinate'),
+    ):
+        with pytest.raises(QuestionError, match=re.escape(told)):
+            select(mc.load(folder), wanted)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["columns"]["replications"]["rejected"]["unit"] == "calls"
     assert pl.read_parquet(folder / "cells.parquet").schema["clients"] == pl.Int32()

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from mc.experiment.axes import (
     MAX_CELLS,
     Axes,
-    has_entries,
     read_axes,
     read_axes_of_tables,
     read_presets,
@@ -30,7 +29,7 @@ from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
-from mc.model import METRICS, PARAMETERS, Thresholds, metrics_of, units
+from mc.model import METRICS, PARAMETERS, Thresholds, has_entries, metrics_of, units
 from mc.model.digits import axis_text
 from mc.model.settings import Settings
 from mc.model.settings import read as table_of
