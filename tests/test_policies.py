@@ -89,6 +89,11 @@ def test_the_command_line_sets_an_entry(tmp_path: Path) -> None:
     both = {"budget.cost": "5", "budget": '{kind = "aws"}', "traffic.workers": "3"}
     (cell,) = cells_in(tmp_path, "[fixed]\ntries = [3]", **both)
     assert cell.budget == Aws(500, 5)
+    grid = f"[fixed]\ntries = [3]\n{table}\n[grid]\nbudget.percent_can_retry = [0.1, 0.2]"
+    cells = cells_in(tmp_path, grid, **{"budget.min_retries_per_sec": "0"})
+    assert [cell.budget for cell in cells] == [Finagle(200, 0, 0.1), Finagle(200, 0, 0.2)]
+    (got,) = faults_in(tmp_path, grid, **{"budget.percent_can_retry": "0.3"})
+    assert got == "--set: budget is set by [grid]: change it in the file"
     (got,) = faults_in(tmp_path, f"[fixed]\n{table}", **{"budget.percent_can_retry": "-1"})
     rule = "a number >= 0 and <= 1000, got -1 (Finagle's RetryBudget)"
     assert got == f"--set: budget.percent_can_retry must be {rule}"
@@ -282,6 +287,21 @@ def test_entries_of_lists_and_of_no_kind_are_refused(tmp_path: Path) -> None:
     side = '[design]\nkind = "sobol"\npoints = 4\nbudget.ratio = {from = 0.1, to = 0.2}'
     (got,) = faults_in(tmp_path, side)
     assert got == "[design]: budget must be a range {from, to}; entries of tables vary in [grid]"
+
+
+def test_a_claim_at_a_table_is_labelled_as_its_cell(tmp_path: Path) -> None:
+    text = """[grid]
+budget.kind = "finagle"
+budget.ttl = ["1 s", "2 s"]
+[[claim]]
+text = "the bank is used"
+metric = "calls"
+relation = ">"
+value = 1
+at = {budget = {kind = "finagle", ttl = "1 s"}}"""
+    (claim,) = read(file_of(tmp_path, text)).claims
+    table = "finagle(ttl 1 s, min_retries_per_sec 10/s, percent_can_retry 20 %)"
+    assert claim.labels == (f"default, budget {table}",)
 
 
 def test_cells_with_a_table_are_left_out(tmp_path: Path) -> None:
