@@ -172,10 +172,7 @@ def read_rivals(
             name: [Paired(part.numbers[:, known], part.divisors, span) for part, span in some]
             for name, some in parts.items()
         },
-        digests=[
-            _digest([part for some in parts.values() for part, _ in some], known, k)
-            for k in range(rivals.height)
-        ],
+        digests=_digests([part for some in parts.values() for part, _ in some], known),
     )
 
 
@@ -296,14 +293,15 @@ def ask(rivals: Rivals, answer: Callable[[Rivals], pl.DataFrame]) -> pl.DataFram
     )
 
 
-def _digest(parts: Sequence[Numbers], known: NDArray[np.bool_], k: int) -> bytes:
-    """A hash of all values of a rival; ratios of counters are the fractions that they are."""
-    digest = hashlib.sha256()
+def _digests(parts: Sequence[Numbers], known: NDArray[np.bool_]) -> list[bytes]:
+    """A hash of all values of each rival; ratios of counters are the fractions that they are."""
+    digests = [hashlib.sha256() for _ in parts[0].numbers]
     for part in parts:
         quotients = part.quotients
-        values = part.numbers[k] if quotients is None else quotients[k]
-        digest.update(np.ascontiguousarray(values[known]).tobytes() + part.divisors[k].tobytes())
-    return digest.digest()
+        values: NDArray[Any] = part.numbers if quotients is None else quotients
+        for digest, own, divisor in zip(digests, values, part.divisors, strict=True):
+            digest.update(own[known].tobytes() + divisor.tobytes())
+    return [digest.digest() for digest in digests]
 
 
 def _some(rivals: Rivals, chosen: list[int]) -> Rivals:
