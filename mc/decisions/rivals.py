@@ -17,7 +17,7 @@ from mc.model import Metric
 from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
-from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
+from mc.statistics.rows import RATIO_STEPS, Numbers, in_order, span_of
 from mc.store import Results
 
 MIN_REPLICATIONS: Final = 30
@@ -165,11 +165,12 @@ def read_rivals(
         ]
         for name, numbers_of in taken.items()
     }
+    chosen = slice(None) if known.all() else known  # of millions of rows no copy for nothing
     return Rivals(
         names=rivals.select(names if across else ["cell", *names]),
         n=n,
         values={
-            name: [Paired(part.numbers[:, known], part.divisors, span) for part, span in some]
+            name: [Paired(part.numbers[:, chosen], part.divisors, span) for part, span in some]
             for name, some in parts.items()
         },
         digests=_digests([part for some in parts.values() for part, _ in some], known),
@@ -201,10 +202,9 @@ def _read(
         results.scan()
         .filter(pl.col("cell").is_in(list(wanted)), pl.col("replication") < n)
         .select("cell", "replication", *sorted(counters))
-        .sort("cell", "replication")
         .collect()
     )
-    stack = Stack.of(cells, np.arange(cells.height), rows)
+    stack = Stack.of(cells, np.arange(cells.height), in_order(rows))
     order = np.searchsorted(cells["cell"].to_numpy(), wanted)
     rounds = cells["rounds"].to_numpy().astype(np.int64)
     taken = {metric.name: _restricted(stack.numbers(metric), rounds) for metric in metrics}

@@ -363,10 +363,12 @@ def _exact_differences(
     n_differ = np.full((k, k), n)  # of a row from itself, too: nobody reads that
     least = numbers.min()
     small = (numbers - least).astype(np.min_scalar_type(int(numbers.max() - least)))
+    size = max(1, _NUMBERS_AT_ONCE // n)
     for i in range(k - 1):
         columns = i + 1 + np.flatnonzero((few[i] | (total[i] == 0))[i + 1 :])
-        counted = np.count_nonzero(small[columns] != small[i], axis=1)
-        n_differ[i, columns] = n_differ[columns, i] = counted
+        for some in np.array_split(columns, range(size, len(columns), size)):
+            counted = np.count_nonzero(small[some] != small[i], axis=1)
+            n_differ[i, some] = n_differ[some, i] = counted
     return total / n, np.sqrt(spread / (n - 1)) / n, skewness, n_differ
 
 
