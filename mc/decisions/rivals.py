@@ -17,7 +17,7 @@ from mc.model import Metric
 from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
-from mc.statistics.rows import RATIO_STEPS, Numbers, in_order, span_of
+from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
 from mc.store import Results
 
 MIN_REPLICATIONS: Final = 30
@@ -204,7 +204,7 @@ def _read(
         .select("cell", "replication", *sorted(counters))
         .collect()
     )
-    stack = Stack.of(cells, np.arange(cells.height), in_order(rows))
+    stack = Stack.of_first(cells, n, rows)
     order = np.searchsorted(cells["cell"].to_numpy(), wanted)
     rounds = cells["rounds"].to_numpy().astype(np.int64)
     taken = {metric.name: _restricted(stack.numbers(metric), rounds) for metric in metrics}
