@@ -140,7 +140,8 @@ def _without_stops(points: Sequence[Point], baselines: Sequence[int]) -> pl.Data
         elif float in types:
             schema[name] = pl.Float64()
         if len(texts) == 1:
-            columns[name] = pl.repeat(*texts.values(), len(cells), dtype=schema[name], eager=True)
+            text = texts[id(values[0])]
+            columns[name] = pl.repeat(text, len(cells), dtype=schema[name], eager=True)
         else:
             columns[name] = [texts[id(value)] for value in values]
     columns |= {

@@ -418,7 +418,7 @@ def shortfall(
     weights = np.clip(beyond, 0.0, counts)
     values, at_quantile = sign * tails, sign * counted.value_at(quantile)
 
-    def mean_of(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean_of(terms: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(cells, terms, minlength=len(n)) / some
 
     mean = mean_of(weights * values) / float(share)
