@@ -71,6 +71,7 @@ from mc.experiment.cell_table import (
     cells_of,
     completed,
     counts_of,
+    with_stops,
 )
 from mc.experiment.cells import Progress
 from mc.experiment.experiment import (
@@ -115,4 +116,5 @@ __all__ = [
     "read",
     "renumber",
     "template",
+    "with_stops",
 ]
