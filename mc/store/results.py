@@ -353,16 +353,14 @@ class Results:
                     raise FolderError(f"{self.shard_folder / name}: missing; {_MAKE_ANEW}")
             return [by_name[name] for name in self.manifest["shards"]]
         if not paths:
-            raise FolderError(f"{self.folder}: no rows yet; start the same command again")
+            raise FolderError(f"{self.folder}: no rows yet; run the same command again")
         return paths
 
     def _table(self, name: str) -> pl.DataFrame:
         import polars as pl
 
         if not self.complete:
-            raise FolderError(
-                f"{self.folder}: the run is not finished; start the same command again"
-            )
+            raise FolderError(f"{self.folder}: the run is not finished; run the same command again")
         table = pl.read_parquet(io.BytesIO(read_table_file(self.folder, name, self.manifest)))
         if name in ("summary", "comparisons") and not table["cell"].is_sorted():
             # as the file has the cells of a baseline together; column by column takes least memory
