@@ -367,6 +367,33 @@ def test_the_frontier_holds_the_cells_that_no_other_beats(sweep: Path) -> None:
     assert got == pytest.approx(expected)
 
 
+def test_means_have_the_intervals_of_the_summary_or_none(sweep: Path) -> None:
+    summary = mc.load(sweep).summary
+    half = (pl.col("ci_high") - pl.col("ci_low")) / 2
+    for metric in ("dropped", "late_share"):
+        expected = summary.filter(metric=metric).select(half).to_series().to_list()
+        assert None in expected or metric == "dropped"
+        found = mc.frontier(sweep, metric, "calls", per=[]).sort("cell")
+        assert found[f"{metric}_half_width"].to_list() == pytest.approx(expected)
+        found = mc.best(sweep, metric, per=[], subject_to=["calls > 0"]).sort("cell")
+        assert found["mean_half_width"].to_list() == pytest.approx(expected)
+        assert found["calls_half_width"].null_count() == 0
+
+
+def test_a_bound_for_the_worst_case_is_called_one(tmp_path: Path) -> None:
+    """The longer of two caps is hardly ever reached: in 30 runs most pairs differ too seldom."""
+    folder = run(tmp_path, BROWNOUT.replace("[32, 256]", "[32, 64, 256]"))
+    found = mc.best(folder, "dropped", per=["budget"])
+    bounds = found.filter("is_bound")
+    assert bounds.height > 0
+    assert (bounds["n_needed"].drop_nulls() > 30).all()
+    assert found.filter(~pl.col("is_bound"))["n_needed"].null_count() == (
+        found.height - bounds.height
+    )
+    shown = runner.invoke(app, ["best", str(folder), "--metric", "dropped", "--per", "budget"])
+    assert "too few" in shown.stdout
+
+
 def test_a_frontier_needs_two_metrics(sweep: Path) -> None:
     with pytest.raises(QuestionError, match="two different metrics"):
         mc.frontier(sweep, "dropped", "dropped")

@@ -41,7 +41,7 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
     estimate, error : str
         The error with two significant digits, the estimate to the same digit. Where the error is
         missing or 0, it is printed as nothing or as 0, and the estimate as it is if it is a whole
-        number, otherwise with at least four significant digits.
+        number, otherwise with four significant digits, or all before the point.
 
     Examples
     --------
@@ -55,7 +55,8 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
         if mean.is_integer():
             return str(int(mean)), error
         before = math.floor(math.log10(abs(mean))) + 1
-        return _unsigned_zero(f"{mean:.{max(0, _N_DIGITS_ALONE - before)}f}"), error
+        text = f"{mean:.{max(0, _N_DIGITS_ALONE - before)}f}"
+        return _unsigned_zero(_without_end_zeros(text)), error
     # the exponent after rounding: 0.0996 is 0.10, not 0.100
     exponent = int(f"{half_width:.1e}".partition("e")[2])
     unit = Decimal(1).scaleb(exponent - 1)
@@ -129,7 +130,11 @@ def _at_place(mean: float, place: int, half_width: float | None) -> str:
     if mean and not number:
         return f"<{unit:f}"
     text = _unsigned_zero(f"{number:f}")
-    return text if half_width or "." not in text else text.rstrip("0").rstrip(".")
+    return text if half_width else _without_end_zeros(text)
+
+
+def _without_end_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _first_digit(number: float) -> int:

@@ -60,8 +60,6 @@ def with_error(
     """
     mark = "~" if n < MIN_REPLICATIONS else ""
     text, half = format_estimate(mean, error)
-    if mean is not None and error is None:
-        text = f"{float(text):.10g}"  # 0.0009, not 0.0009000
     text = text.replace("-", "−") if mean is not None else text
     return " ".join(filter(None, (text, f"± {mark}{half}" if half else "", unit)))
 
