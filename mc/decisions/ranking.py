@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import statistics, store
-from mc.decisions.choosing import QuestionError, metric_named
+from mc.decisions.choosing import QuestionError, Wanted, metric_named, several
 from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
 from mc.experiment.messages import quote
 from mc.model import METRICS, Metric
@@ -37,10 +37,10 @@ def best(
     folder: str | Path | Results,
     metric: str,
     goal: Goal = "min",
-    subject_to: Sequence[str] = (),
-    per: Sequence[str] = ("scenario",),
-    where: Sequence[str] = (),
-    across: Sequence[str] = (),
+    subject_to: str | Sequence[str] = (),
+    per: str | Sequence[str] = ("scenario",),
+    where: Wanted | Sequence[Wanted] = (),
+    across: str | Sequence[str] = (),
     level: float = statistics.LEVEL,
     say: Say = lambda message: None,
 ) -> pl.DataFrame:
@@ -54,16 +54,16 @@ def best(
         What is to be small or large on average.
     goal : {"min", "max"}
         Which of the two.
-    subject_to : sequence of str
+    subject_to : str or sequence of str
         Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``,
         ``"window_rate <= 300/s"``. A number without a unit is in the metric's own.
-    per : sequence of str
+    per : str or sequence of str
         Coordinates, that is scenario, policy and the axes of the grid: for each of their values
         the best is sought among its own cells. With none all cells compete.
-    where : sequence of str
+    where : str, int, or sequence of these
         Only cells that all of these describe: a number, the name of a policy, or conditions
         ``name=value``, separated by commas.
-    across : sequence of str
+    across : str or sequence of str
         Coordinates over which one answer is sought: with ``("scenario",)`` what competes are
         policies and places of the grid; the mean is that over all scenarios, and a condition
         must hold in each. They are not in `per`.
@@ -118,10 +118,13 @@ def best(
     ['yes', 'yes', 'no', 'no', 'yes', 'yes', 'no']
     """
     results = store.load(folder)
-    bounds = [_constraint(text, results) for text in subject_to]
+    bounds = [_constraint(text, results) for text in several(subject_to)]
+    across = several(across)
     asked = [metric_named(metric, results), *(bound[0] for bound in bounds)]
     metrics = list({one.name: one for one in asked}.values())
-    groups = questions(results, [name for name in per if name not in across], where, across)
+    groups = questions(
+        results, [name for name in several(per) if name not in across], where, across
+    )
 
     def answer(cells: pl.DataFrame) -> pl.DataFrame:
         rivals = read_rivals(results, cells, metrics, across, say)
@@ -228,8 +231,8 @@ def frontier(
     one: str,
     other: str,
     goals: tuple[Goal, Goal] = ("min", "min"),
-    per: Sequence[str] = ("scenario",),
-    where: Sequence[str] = (),
+    per: str | Sequence[str] = ("scenario",),
+    where: Wanted | Sequence[Wanted] = (),
     level: float = statistics.LEVEL,
     say: Say = lambda message: None,
 ) -> pl.DataFrame:
@@ -243,9 +246,9 @@ def frontier(
         Two metrics.
     goals : pair of {"min", "max"}
         Which mean of each is good.
-    per : sequence of str
+    per : str or sequence of str
         Coordinates: for each of their values there is a frontier of its own cells.
-    where : sequence of str
+    where : str, int, or sequence of these
         Only cells that all of these describe, as for `best`.
     level : float
         Between 0 and 1: of all answers about the cells that compete, together.
@@ -290,7 +293,7 @@ def frontier(
     if one == other:
         raise QuestionError(f"two different metrics are needed, got {one} twice")
     return _all_answers(
-        questions(results, per, where),
+        questions(results, several(per), where),
         lambda cells: frontier_among(results, cells, metrics, goals, level, say),
         say,
     )
