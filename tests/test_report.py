@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
 from mc.reports.replication import draw_replication
 from mc.reports.style import SERIES, style
+from mc.reports.view import View
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +200,19 @@ def test_the_page_says_how_it_was_made(small: Path, page: Page) -> None:
     manifest = mc.load(small).manifest
     for sentence in (str(manifest["seed"]), manifest["experiment_sha256"], "philox", "small.toml"):
         assert sentence in page.read
+
+
+def test_the_command_that_made_the_results_has_its_options(tmp_path: Path) -> None:
+    file = tmp_path / "short.toml"
+    file.write_text(
+        "title = 'Short'\nreplications = 40\n[fixed]\nrounds = 300\nfault_start = 100\n"
+    )
+    given = {"replications": 3, "seed": 7, "overrides": {"tries": "[3,\n 2]"}}
+    results = mc.run(file, tmp_path / "it's", **given)  # type: ignore[arg-type]
+    again = "retrystorm run short.toml --replications 3 --seed 7 --set 'tries=[3, 2]' --out "
+    assert View(results).command == again + shlex.quote("it's")
+    assert mc.verify(results.folder, all_rows=True).ok
+    assert View(mc.run(file, tmp_path / "short")).command == "retrystorm run short.toml"
 
 
 def test_the_storm_curve_is_made_of_the_calls_of_the_replications(small: Path) -> None:

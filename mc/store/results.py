@@ -78,6 +78,7 @@ def new_manifest(
         "complete": False,
         "title": experiment.title,
         "file": Path(experiment.path).name,
+        "options": list(experiment.options),
         "experiment": experiment.source,
         "experiment_sha256": _experiment_hash(experiment.source),
         "generator": experiment.generator,
