@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -44,6 +45,11 @@ def percent(share: float) -> str:
         if share in (0, 1) or float(text) not in (0, 100):
             break
     return f"{float(text):g}"
+
+
+def json_for_page(data: object) -> str:
+    """Write JSON that may stand in a script of a page, where no text may look like a tag."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def count(n: int, noun: str) -> str:
