@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -89,14 +90,23 @@ def place_name(place: Mapping[str, str]) -> str:
     )
 
 
-def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
-    """Find the cells that a text describes.
+Wanted = str | int
+"""What describes cells: a text, or the number of a cell."""
+
+
+def several(given: Wanted | Sequence[Any]) -> Sequence[Any]:
+    """What is given alone, as a sequence of one: a text is no sequence of letters."""
+    return [given] if isinstance(given, str | int) else given
+
+
+def select(results: Results, wanted: Wanted) -> tuple[pl.DataFrame, set[str]]:
+    """Find the cells that a text describes, or a number.
 
     Parameters
     ----------
     results : Results
         Of a finished run.
-    wanted : str
+    wanted : str or int
         The number of a cell, the name of a policy, or conditions ``name=value`` on scenario,
         policy, parameters and entries of their tables, several of them separated by commas.
 
@@ -113,7 +123,9 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
         Nothing is described by it.
     """
     cells = results.cells
-    if wanted in cells["policy"].to_list():
+    if not isinstance(wanted, str):
+        wanted = str(operator.index(wanted))
+    elif wanted in cells["policy"].to_list():
         return cells.filter(pl.col("policy") == wanted), {"policy"}
     if wanted.isdecimal():
         numbered = cells.filter(pl.col("cell") == int(wanted))
@@ -206,14 +218,14 @@ def _has_entry(column: pl.Series, text: str, source: Mapping[str, Any], entry: s
     return pl.Series([is_meant(value) for value in column.to_list()], dtype=pl.Boolean)
 
 
-def where_all(results: Results, conditions: Sequence[str]) -> pl.DataFrame:
-    """The cells that satisfy all of some texts."""
+def where_all(results: Results, conditions: Wanted | Sequence[Wanted]) -> pl.DataFrame:
+    """The cells that satisfy all of some conditions."""
     cells = results.cells
-    for condition in conditions:
+    for condition in several(conditions):
         chosen, _ = select(results, condition)
         cells = cells.filter(pl.col("cell").is_in(chosen["cell"].implode()))
     if cells.height == 0:
-        raise QuestionError(f"no cell satisfies {' and '.join(conditions)}")
+        raise QuestionError(f"no cell satisfies {' and '.join(map(str, several(conditions)))}")
     return cells
 
 

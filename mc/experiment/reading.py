@@ -89,7 +89,11 @@ def read(
     faults = unset + faults
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
-    return _experiment(str(path), data, parts)
+    given = {"--replications": replications, "--seed": seed}
+    options = [text for name, n in given.items() if n is not None for text in (name, str(n))]
+    for name, text in (overrides or {}).items():
+        options += ["--set", " ".join(f"{name}={text}".split())]
+    return dataclasses.replace(_experiment(str(path), data, parts), options=tuple(options))
 
 
 def of_source(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -130,6 +132,15 @@ class View:
         """The experiment as it was read."""
         source: Mapping[str, Any] = self.results.manifest["experiment"]
         return source
+
+    @property
+    def command(self) -> str:
+        """What makes these results again: the folder is named by its name alone, as the file is."""
+        manifest, folder = self.results.manifest, self.results.folder.name or "."
+        words = ["retrystorm", "run", manifest["file"], *manifest.get("options", ())]
+        if folder != Path(manifest["file"]).stem:
+            words += ["--out", folder]
+        return shlex.join(words)
 
     # --- cells ------------------------------------------------------------------------------------
 
