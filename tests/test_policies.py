@@ -620,7 +620,8 @@ def test_what_differs_is_said(library: str, changes: dict[str, Any], told: str) 
 
 
 def test_each_layer_that_retries_is_exported() -> None:
-    cell = Cell(tries=(3, 1, 2), budget=0.2)
+    cell = Cell(tries=(3, 1, 2), budget={"kind": "sre", "window": "5 s"})  # type: ignore[arg-type]
     made = dict(snippets_of(cell, "grpc"))
     assert list(made) == ["layer 1", "layer 3"]
-    assert any("one budget for all layers" in part for part in made["layer 1"].cannot)
+    shared = "one budget for all layers, sre(ratio 10 %, window 5 s)"
+    assert made["layer 1"].cannot[-1] == made["layer 3"].cannot[-1] == shared

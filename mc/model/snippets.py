@@ -416,6 +416,6 @@ def snippets_of(cell: Cell, library: str) -> Iterator[tuple[str, Snippet]]:
         alone = policy._replace(budget=None) if shared else policy
         made = snippet(alone, library)
         if shared:
-            rest = (*made.cannot, f"one budget for all layers, {policy.budget}")
+            rest = (*made.cannot, f"one budget for all layers, {_in_words(policy.budget, policy)}")
             made = made._replace(cannot=rest)
         yield (f"layer {number}" if len(layers) > 1 else ""), made
