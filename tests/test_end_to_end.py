@@ -9,6 +9,7 @@ skewed counts). The seed is fixed, so nothing flakes.
 from __future__ import annotations
 
 import math
+import os
 import re
 import subprocess
 import sys
@@ -51,7 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in an empty folder."""
     command = [sys.executable, "-m", "mc", "run", str(LESSON), "--replications", str(N)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # readline, which pytest imports, may tell its children of 80
+    env = os.environ | {"COLUMNS": str(WIDTH)}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,12 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE
+from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE, LOADS
 from mc.statistics import LEVEL, intervals
 from mc.store import Results
 
 FAILURES: Final = ("window_failed_share", "failed_share")
 """How failures are counted: of the requests of the fault; without a fault, of all."""
-
-LOADS: Final = ("times_usual", "multiplier")
-"""How load is counted: in the fault; without one, over the whole run."""
 
 Verdict = Literal["better", "trade", "worse", "alike"]
 
