@@ -242,7 +242,7 @@ class _Table:
             lines += [text, *(Text(f"  {part}") for part in rest)]
         if self.card.on_frontier is not None:
             told = (
-                f"{self.card.n_cells:,} cells; these fail least for their load. Surely on that "
+                f"{self.card.n_cells:,} cells; these failed least for their load. Surely on that "
                 f"frontier: {self.card.on_frontier}."
             )
             lines.append(Text(told, "dim"))

@@ -51,6 +51,5 @@ def undecided_told(results: Results) -> str:
     return (
         f"Undecided when the runs end, neither successful nor dropped: up to {most:.2g} % of the "
         f"requests, more than {100 * UNDECIDED:g} % in {late.len()} of "
-        f"{counted(results.cells.height, 'cell')}. Compare no drops there; longer runs would "
-        "decide them."
+        f"{counted(results.cells.height, 'cell')}. Compare no drops there."
     )
