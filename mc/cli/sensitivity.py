@@ -47,6 +47,7 @@ def sensitivity(
 def _blocks(found: pl.DataFrame) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import counted, format_estimate, half_width
 
@@ -64,5 +65,8 @@ def _blocks(found: pl.DataFrame) -> Iterator[RenderableType]:
             means = (f"{line[name]:.5g}" for name in ("mean", "half_rounds"))
             unit = f", {line['unit']}" if line["unit"] == "s" else ""
             change = "" if line["change"] is None else f"{100 * line['change']:.1f}"
+            error = f"~{error}" if error and is_rough(line) else error
             table.add_row(line["metric"] + unit, *means, difference, error, change)
         yield table
+    if any(map(is_rough, found.drop_nulls("low").iter_rows(named=True))):
+        yield Text(ROUGH, "dim")
