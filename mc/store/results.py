@@ -356,7 +356,8 @@ class Results:
 
     def _must_keep(self, wanted: str) -> None:
         if self._keep != wanted:
-            raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}")
+            cure = "; show, and compare with the baseline policy, need none" * (wanted == "rows")
+            raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}{cure}")
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run, or those that exist of another."""
