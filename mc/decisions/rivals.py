@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.decisions.choosing import QuestionError, cell_name, coordinates, where_all
+from mc.decisions.choosing import QuestionError, Wanted, cell_name, coordinates, where_all
 from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
+from mc.model.columns import BUDGET_TEXT
 from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
@@ -58,7 +59,10 @@ class Rivals:
 
 
 def questions(
-    results: Results, per: Sequence[str], where: Sequence[str], across: Sequence[str] = ()
+    results: Results,
+    per: Sequence[str],
+    where: Wanted | Sequence[Wanted],
+    across: Sequence[str] = (),
 ) -> Iterator[pl.DataFrame]:
     """The cells of each question: one question for each value of the coordinates `per`.
 
@@ -167,7 +171,7 @@ def read_rivals(
     }
     chosen = slice(None) if known.all() else known  # of millions of rows no copy for nothing
     return Rivals(
-        names=rivals.select(names if across else ["cell", *names]),
+        names=rivals.select(([] if across else ["cell"]) + names + _budget_texts(names)),
         n=n,
         values={
             name: [Paired(part.numbers[:, chosen], part.divisors, span) for part, span in some]
@@ -175,6 +179,10 @@ def read_rivals(
         },
         digests=_digests([part for some in parts.values() for part, _ in some], known),
     )
+
+
+def _budget_texts(names: Sequence[str]) -> list[str]:
+    return [BUDGET_TEXT] if "budget" in names else []
 
 
 def _warnings(taken: Mapping[str, Numbers], n_rows: int) -> Iterator[str]:

@@ -407,6 +407,12 @@ def parse_parameter(name: str, value: object) -> Any:
     return _parse(name, value)
 
 
+def has_entries(name: str) -> bool:
+    """Whether entries of a parameter can be named: ``budget.ratio``; not those of a list."""
+    of = PARAMETERS.get(name)
+    return of is not None and bool(of.kind.tables) and not isinstance(of.default, tuple)
+
+
 def as_number(name: str, value: object, per_second: float) -> Any:
     """Replace a text with a unit, or each of a list, by a number in the parameter's own unit.
 

@@ -14,7 +14,15 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.statistics.intervals import LEVEL, MIN_NONZERO, Floats, mean_has_interval, t_quantile_of
+from mc.statistics.intervals import (
+    LEVEL,
+    MIN_NONZERO,
+    Floats,
+    needed_for_interval,
+    share_interval,
+    t_half_width,
+    t_quantile_of,
+)
 
 Goal = Literal["min", "max"]
 Relation = Literal["<", "<=", ">=", ">"]
@@ -82,6 +90,9 @@ class Best:
         0 as its better end, one that surely is as good as all others has it as its worse one. The
         difference is NaN where no other cell may be feasible, an end
         infinite where no other cell surely is, or may be.
+    needed : ndarray of float64, shape (k,)
+        Replications from which both ends are Student's; up to as many as there are where they are,
+        infinite where two cells never differed. With fewer an end is a bound for the worst case.
     feasible : ndarray of str, shape (k,)
         `YES`, `NO` or `UNDECIDED`: whether all constraints hold.
     candidate : ndarray of bool, shape (k,)
@@ -94,6 +105,7 @@ class Best:
     difference: Floats
     low: Floats
     high: Floats
+    needed: Floats
     feasible: NDArray[np.str_]
     candidate: NDArray[np.bool_]
     best: int | None
@@ -152,8 +164,10 @@ def find_best(
     candidate = possible & ~np.any(sure & (gaps - width > 0), axis=1)
     np.fill_diagonal(gaps, math.nan)
     difference = _row_maxima(gaps, possible)
-    low = np.minimum(_row_maxima(gaps - width, sure), 0.0)
-    high = np.maximum(_row_maxima(gaps + width, possible), 0.0)
+    ends = (gaps - width, sure), (gaps + width, possible)
+    low, high = (_row_maxima(*end) for end in ends)
+    needed = np.max([_at_row_maxima(differences.needed, *end) for end in ends], axis=0)
+    low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     low = np.where(np.isnan(low), -math.inf, low)
     high = np.where(np.isnan(high), math.inf, high)
     if goal == "max":
@@ -164,6 +178,7 @@ def find_best(
         difference=sign * difference,
         low=low,
         high=high,
+        needed=needed,
         feasible=np.where(sure, YES, np.where(possible, UNDECIDED, NO)),
         candidate=candidate,
         best=int(left[0]) if len(left) == 1 and sure[left[0]] else None,
@@ -279,15 +294,15 @@ class _Means(NamedTuple):
     ----------
     mean, error : ndarray of float64
         The mean and its standard error, 0 where a sample never varies.
-    has_interval : ndarray of bool
-        Whether Student's interval can be trusted.
+    needed : ndarray of float64
+        Replications from which Student's interval can be trusted.
     span : ndarray of float64
         Length of an interval that holds all values there can be.
     """
 
     mean: Floats
     error: Floats
-    has_interval: NDArray[np.bool_]
+    needed: Floats
     span: Floats
 
 
@@ -303,13 +318,27 @@ def _half_widths(n: int, means: _Means, alpha: float) -> Floats:
     student = t_quantile_of(n - 1, 1 - alpha) * means.error
     log = math.log(4 / alpha)
     bound = math.sqrt(2 * log) * means.error + 7 * log * means.span / (3 * (n - 1))
-    return np.where(means.has_interval, student, np.maximum(student, bound))
+    return np.where(means.needed <= n, student, np.maximum(student, bound))
 
 
 def _means(values: Paired) -> _Means:
     """Mean of each cell, shape (k,)."""
-    mean, error, has_interval = _moments(values.numbers)
-    return _Means(mean / values.divisors, error / values.divisors, has_interval, values.spans)
+    mean, error, needed = _moments(values.numbers)
+    return _Means(mean / values.divisors, error / values.divisors, needed, values.spans)
+
+
+def mean_and_half_width(values: Paired, *, is_share: bool = False) -> tuple[Floats, Floats]:
+    """Mean of each cell and half of its 95 % interval, alone; NaN where it has none.
+
+    Of a share, the mean of what is 0 or 1, the longer side.
+    """
+    n = values.numbers.shape[1]
+    means = _means(values)
+    if is_share:
+        low, high = share_interval(values.numbers.sum(axis=1), np.full(len(means.mean), n))
+        return means.mean, np.maximum(means.mean - low, high - means.mean)
+    half_width = t_half_width(np.full(len(means.mean), n), means.error)
+    return means.mean, np.where((n > 1) & (means.needed <= n), half_width, math.nan)
 
 
 def _differences(values: Paired) -> _Means:
@@ -324,15 +353,15 @@ def _differences(values: Paired) -> _Means:
         largest = max(-int(near.min()), int(near.max()))
         if 8 * largest**3 * n < 2**53:  # then all sums are exact, in any order
             mean, error, skewness, n_differ = _exact_differences(numbers, near, shifts)
-            has_interval = mean_has_interval(n, n_differ, skewness)
-            return _Means(mean / divisor, error / divisor, has_interval, span)
+            needed = needed_for_interval(n, n_differ, skewness)
+            return _Means(mean / divisor, error / divisor, needed, span)
     gaps, errors = np.zeros((k, k)), np.zeros((k, k))
-    has_interval = np.ones((k, k), np.bool_)
+    needed = np.zeros((k, k))
     for i in range(k - 1):
-        mean, error, trusted = _moments(numbers[i + 1 :], numbers[i])
+        mean, error, of_row = _moments(numbers[i + 1 :], numbers[i])
         gaps[i, i + 1 :], errors[i, i + 1 :] = mean / divisor, error / divisor
-        has_interval[i, i + 1 :] = has_interval[i + 1 :, i] = trusted
-    return _Means(gaps - gaps.T, errors + errors.T, has_interval, span)
+        needed[i, i + 1 :] = needed[i + 1 :, i] = of_row
+    return _Means(gaps - gaps.T, errors + errors.T, needed, span)
 
 
 def _exact_differences(
@@ -374,8 +403,8 @@ def _exact_differences(
 
 def _moments(
     numbers: NDArray[Any], minuend: NDArray[Any] | None = None
-) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Mean of each row, its standard error, and whether Student's interval can be trusted.
+) -> tuple[Floats, Floats, Floats]:
+    """Mean of each row, its standard error, and from how many on Student's interval is trusted.
 
     With a `minuend`, another row, of what is left of that less each row. Where this never varies
     the error is 0 and the mean the value itself. Some rows at a time, in the same memory: what is
@@ -404,8 +433,8 @@ def _moments(
         third[some] = powers.sum(axis=1)
     skewness = np.full(k, math.nan)
     np.divide(third / n, (second / n) ** 1.5, out=skewness, where=second > 0)
-    has_interval = mean_has_interval(n, n_nonzero, skewness)
-    return first + shift, np.sqrt(second / (max(n - 1, 1) * n)), has_interval
+    needed = needed_for_interval(n, n_nonzero, skewness)
+    return first + shift, np.sqrt(second / (max(n - 1, 1) * n)), needed
 
 
 def _row_maxima(values: Floats, allowed: NDArray[np.bool_]) -> Floats:
@@ -413,3 +442,10 @@ def _row_maxima(values: Floats, allowed: NDArray[np.bool_]) -> Floats:
     known = allowed & ~np.isnan(values)
     largest = np.max(np.where(known, values, -math.inf), axis=1)
     return np.where(known.any(axis=1), largest, math.nan)
+
+
+def _at_row_maxima(taken: Floats, values: Floats, allowed: NDArray[np.bool_]) -> Floats:
+    """What `taken` has where `_row_maxima` finds the values; 0 if there is none."""
+    known = allowed & ~np.isnan(values)
+    columns = np.argmax(np.where(known, values, -math.inf), axis=1)
+    return np.where(known.any(axis=1), taken[np.arange(len(taken)), columns], 0.0)
