@@ -30,7 +30,7 @@ def sensitivity(
     shorter rounds drop more as a rule. At most 1,000 replications of each cell are made unless
     --replications asks for more.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import runner
 
         found = runner.sensitivity(
