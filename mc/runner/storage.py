@@ -13,7 +13,8 @@ import polars as pl
 
 from mc import store
 from mc.experiment import Claim
-from mc.model import METRICS, Cell
+from mc.model import METRICS, Cell, Column
+from mc.model.columns import about
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import Block, Draws, Task, plan_blocks
 from mc.statistics import ClaimCounts, Histogram
@@ -98,6 +99,7 @@ class Storage(ABC):
     counters: tuple[str, ...]
 
     keep: ClassVar[str]
+    columns: ClassVar[Mapping[str, Column]]
 
     @property
     def draws_name(self) -> str:
@@ -152,6 +154,7 @@ class Storage(ABC):
             *content.task.range,
             self.draws_name,
             content.sums,
+            about(self.columns),
         )
 
     # --- making shards -----------------------------------------------------------------------

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import HEADLINE, METRICS, PARAMETERS, Column, Metric, metrics_of, units
-from mc.model.columns import BUDGET_TEXT, OF_METRIC
+from mc.model import HEADLINE, METRICS, PARAMETERS, Column, metrics_of, units
+from mc.model.columns import BUDGET_TEXT, OF_METRIC, about
 from mc.model.digits import axis_text, counted, format_estimate, half_width, readers_second
 from mc.store.files import (
     FOLDERS,
@@ -93,13 +93,9 @@ def new_manifest(
         },
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "cells": list(cells),
-        "columns": {table: _described(named) for table, named in columns.items()},
-        "metrics": _described(metrics_of(point.parameters for point in experiment.points)),
+        "columns": {table: about(named) for table, named in columns.items()},
+        "metrics": about(metrics_of(point.parameters for point in experiment.points)),
     }
-
-
-def _described(declared: Mapping[str, Column] | Mapping[str, Metric]) -> dict[str, dict[str, str]]:
-    return {name: {"unit": one.unit, "meaning": one.meaning} for name, one in declared.items()}
 
 
 def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
