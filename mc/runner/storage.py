@@ -90,6 +90,8 @@ class Storage(ABC):
         Those that exist in one cell of the experiment, or more.
     keep : str
         What an experiment file calls it: "rows" or "histograms".
+    columns : mapping of str to Column
+        Those of its shards.
     """
 
     draws: Draws

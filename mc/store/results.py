@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 _KEYS: Final = ("cell", "replication", "seed")
 """Columns of rows that are no counters."""
 
+_INSTEAD: Final = {
+    "rows": "all tables, figures and comparisons with the baseline policy are there; what needs "
+    'rows (best, frontier, other pairs) takes a run with keep = "rows" into another folder',
+    "histograms": "they can be counted from its rows",
+}
+"""What helps where something else is kept."""
+
 HTML_CELLS: Final = 20
 """A notebook shows no more cells."""
 
@@ -330,8 +337,9 @@ class Results:
     def histograms(self) -> pl.DataFrame:
         """With ``keep = "histograms"``: in how many replications each value occurs.
 
-        Columns `cell`, `metric`, `value` (of a ratio of counters `quotient`; both NULL where the
-        metric is undefined), `count`; sorted.
+        Columns `cell`, `metric`, `value` (of `window_rate` and `times_usual` the `window_calls`,
+        which are to be divided; of a ratio of counters `quotient`; both NULL where the metric is
+        undefined), `count`; sorted.
         """
         import polars as pl
 
@@ -349,7 +357,9 @@ class Results:
 
     def _must_keep(self, wanted: str) -> None:
         if self._keep != wanted:
-            raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}")
+            raise FolderError(
+                f"{self.folder}: keeps {self._keep}, not {wanted}; {_INSTEAD[wanted]}"
+            )
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run, or those that exist of another."""
