@@ -11,8 +11,11 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text
-from mc.model import METRICS, Metric
-from mc.model.digits import axis_text, is_axis_value, value_text
+from mc.model import METRICS, PARAMETERS, Metric, as_number, has_entries
+from mc.model.budgets import Ratio
+from mc.model.digits import axis_text, is_axis_value, rounds_per_second, value_text
+from mc.model.settings import Settings
+from mc.model.units import text_of
 from mc.store import FolderError, Results, axis_names
 
 
@@ -105,7 +108,7 @@ def select(results: Results, wanted: Wanted) -> tuple[pl.DataFrame, set[str]]:
         Of a finished run.
     wanted : str or int
         The number of a cell, the name of a policy, or conditions ``name=value`` on scenario,
-        policy and parameters, several of them separated by commas.
+        policy, parameters and entries of their tables, several of them separated by commas.
 
     Returns
     -------
@@ -135,22 +138,26 @@ def select(results: Results, wanted: Wanted) -> tuple[pl.DataFrame, set[str]]:
     names = set()
     # a name is a word, a value may hold anything: commas in it, or within its
     # parentheses, do not begin a new condition
-    for condition in re.split(r",\s*(?=\w+\s*=)(?![^(]*\))", wanted):
-        name, _, value = (part.strip() for part in condition.partition("="))
-        if name not in cells.columns:
+    source = results.manifest["experiment"]
+    for condition in re.split(r",\s*(?=[\w.]+\s*=)(?![^(]*\))", wanted):
+        full_name, _, value = (part.strip() for part in condition.partition("="))
+        name, _, entry = full_name.partition(".")
+        if name not in cells.columns or (entry and not has_entries(name)):
             known = [*coordinates(results), "cell"]
-            raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
-        left = cells.filter(_equals(cells[name], value, results.manifest["experiment"]))
+            raise QuestionError(f"{quote(full_name)} is not a coordinate{hint(full_name, known)}")
+        same = _has_entry if entry else _equals
+        left = cells.filter(same(cells[name], value, source, *filter(None, [entry])))
         if left.height == 0:
             values = list(dict.fromkeys(_written(results, name, v) for v in cells[name].to_list()))
             between = ", " if any(" " in value for value in values) else " "
             more = " ..." if len(values) > SHOWN else ""
             raise QuestionError(
-                f"no cell has {name} = {value}; "
+                f"no cell has {full_name} = {value}; "
                 f"{name} is one of {between.join(values[:SHOWN])}{more}"
             )
         cells = left
-        names.add(name)
+        if not entry or left[name].n_unique() == 1:
+            names.add(name)
     return cells, names
 
 
@@ -185,6 +192,30 @@ def _equals(column: pl.Series, text: str, source: Mapping[str, Any]) -> pl.Serie
     return column.is_in(same_values(number, column.drop_nulls().unique().to_list())).fill_null(
         False
     )
+
+
+def _has_entry(column: pl.Series, text: str, source: Mapping[str, Any], entry: str) -> pl.Series:
+    """Where the tables of a column have an entry with the value that a text means."""
+    kind, per_second = PARAMETERS[column.name].kind, rounds_per_second(source) or 1.0
+
+    def is_meant(value: Any) -> bool:
+        table = None if value is None else kind.from_column(value)
+        if isinstance(table, float):  # a budget that is plain
+            table = Ratio(table, "run", None)
+        if not isinstance(table, Settings) or entry not in {"kind", *table.declared()}:
+            return False
+        if entry == "kind":
+            return table.kind == text
+        own, declared = table.entries[entry], table.declared()[entry]
+        if text == text_of(declared.dimension, own, per_second, declared.unit):
+            return True
+        try:
+            given = as_number(column.name, {"kind": table.kind, entry: text}, per_second)[entry]
+            return value_text(float(given)) == value_text(float(own))
+        except (TypeError, ValueError):
+            return False
+
+    return pl.Series([is_meant(value) for value in column.to_list()], dtype=pl.Boolean)
 
 
 def where_all(results: Results, conditions: Wanted | Sequence[Wanted]) -> pl.DataFrame:

@@ -64,7 +64,8 @@ def _coordinates(view: View) -> dict[str, tuple[dict[str, Any], list[Any]]]:
         if len(values) > 1:
             found[name] = {"name": name, "values": values, "slider": False}, values
     for axis in sorted(view.axes, key=lambda one: view.grid.index(one.name)):
-        is_ordered = all(isinstance(value, int | float | None) for value in axis.values)
+        drawn: Sequence[Any] = axis.numbers or axis.values
+        is_ordered = all(isinstance(value, int | float | None) for value in drawn)
         told = {
             "name": axis.title,
             "values": [axis.text(value) for value in axis.values],

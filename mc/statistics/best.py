@@ -31,6 +31,9 @@ YES: Final = "yes"
 NO: Final = "no"
 UNDECIDED: Final = "undecided"
 
+_NUMBERS_AT_ONCE: Final = 2**16
+"""Half a megabyte."""
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -355,7 +358,7 @@ def _differences(values: Paired) -> _Means:
     gaps, errors = np.zeros((k, k)), np.zeros((k, k))
     needed = np.zeros((k, k))
     for i in range(k - 1):
-        mean, error, of_row = _moments(numbers[i] - numbers[i + 1 :])
+        mean, error, of_row = _moments(numbers[i + 1 :], numbers[i])
         gaps[i, i + 1 :], errors[i, i + 1 :] = mean / divisor, error / divisor
         needed[i, i + 1 :] = needed[i + 1 :, i] = of_row
     return _Means(gaps - gaps.T, errors + errors.T, needed, span)
@@ -389,29 +392,48 @@ def _exact_differences(
     n_differ = np.full((k, k), n)  # of a row from itself, too: nobody reads that
     least = numbers.min()
     small = (numbers - least).astype(np.min_scalar_type(int(numbers.max() - least)))
+    size = max(1, _NUMBERS_AT_ONCE // n)
     for i in range(k - 1):
         columns = i + 1 + np.flatnonzero((few[i] | (total[i] == 0))[i + 1 :])
-        counted = np.count_nonzero(small[columns] != small[i], axis=1)
-        n_differ[i, columns] = n_differ[columns, i] = counted
+        for some in np.array_split(columns, range(size, len(columns), size)):
+            counted = np.count_nonzero(small[some] != small[i], axis=1)
+            n_differ[i, some] = n_differ[some, i] = counted
     return total / n, np.sqrt(spread / (n - 1)) / n, skewness, n_differ
 
 
-def _moments(numbers: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
+def _moments(
+    numbers: NDArray[Any], minuend: NDArray[Any] | None = None
+) -> tuple[Floats, Floats, Floats]:
     """Mean of each row, its standard error, and from how many on Student's interval is trusted.
 
-    Where a row never varies the error is 0 and the mean the value itself.
+    With a `minuend`, another row, of what is left of that less each row. Where this never varies
+    the error is 0 and the mean the value itself. Some rows at a time, in the same memory: what is
+    read and written then stays in the cache, which takes a third of the time.
     """
-    n = numbers.shape[1]
-    first = numbers[:, 0].astype(np.float64)
-    deviations = (numbers - numbers[:, :1]).astype(np.float64)
-    shift = deviations.mean(axis=1)
-    deviations -= shift[:, np.newaxis]
-    squares = np.square(deviations)
-    second = squares.sum(axis=1)
-    third = (squares * deviations).sum(axis=1)
-    skewness = np.full(len(numbers), math.nan)
+    k, n = numbers.shape
+    size = max(1, _NUMBERS_AT_ONCE // n)
+    of_block = np.empty((size, n), numbers.dtype), np.empty((size, n)), np.empty((size, n))
+    first, shift, second, third, n_nonzero = np.empty((5, k))
+    for at in range(0, k, size):
+        some = slice(at, min(at + size, k))
+        values, deviations, powers = (block[: some.stop - at] for block in of_block)
+        if minuend is None:
+            values[:] = numbers[some]
+        else:
+            np.subtract(minuend, numbers[some], out=values)
+        n_nonzero[some] = [np.count_nonzero(row) for row in values]
+        first[some] = values[:, 0]
+        values -= values[:, :1].copy()
+        deviations[:] = values
+        shift[some] = deviations.mean(axis=1)
+        deviations -= shift[some, np.newaxis]
+        np.square(deviations, out=powers)
+        second[some] = powers.sum(axis=1)
+        powers *= deviations
+        third[some] = powers.sum(axis=1)
+    skewness = np.full(k, math.nan)
     np.divide(third / n, (second / n) ** 1.5, out=skewness, where=second > 0)
-    needed = needed_for_interval(n, np.count_nonzero(numbers, axis=1), skewness)
+    needed = needed_for_interval(n, n_nonzero, skewness)
     return first + shift, np.sqrt(second / (max(n - 1, 1) * n)), needed
 
 

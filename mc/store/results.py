@@ -8,7 +8,7 @@ import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -265,9 +265,12 @@ class Results:
     ----------
     folder : Path
         Where it is.
+    answers : dict
+        What was found out from its rows and may be asked again, by what was asked.
     """
 
     folder: Path
+    answers: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
