@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import HEADLINE, METRICS, PARAMETERS, Column, Metric, metrics_of, units
+from mc.model import HEADLINE, METRICS, PARAMETERS, Column, metrics_of, units
 from mc.model.columns import BUDGET_TEXT, OF_METRIC, about
 from mc.model.digits import (
     MIN_REPLICATIONS,
