@@ -218,6 +218,7 @@ def test_intervals_of_fewer_than_200_replications_are_marked(n: int) -> None:
     }
     for command, arguments in said.items():
         assert ("are rough" in invoke(command, *arguments)[1]) == (n < 200), command
+    assert ("± ~" in mc.load("results/small")._repr_html_()) == (n < 200)
 
 
 def test_messages_go_to_stderr() -> None:
