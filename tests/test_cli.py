@@ -150,7 +150,7 @@ def test_methods_say_what_is_true_of_each_cell() -> None:
     """Not all cells are as precise as was asked, nor do all of a table fit a page."""
     text = SMALL.partition("[[published]]")[0].replace("replications = 5", "seed = 4")
     text = text.replace("three tries make", "_all_ make") + "at = {backoff_base = 1}\n"
-    limits = "[precision]\nmetric = ['calls']\nrelative = 0.02\nmin = 25\nmax = 80\n"
+    limits = "[precision]\nmetric = ['calls']\nrelative = 0.0225\nmin = 55\nmax = 60\n"
     grid = "[grid]\nbackoff_base = {from = 1, to = 11, steps = 11}\n"
     mc.run(write(text + limits + grid), force=True)
     results = mc.load("results/small")
@@ -159,8 +159,8 @@ def test_methods_say_what_is_true_of_each_cell() -> None:
     assert 0 < n_short < results.cells.height == 44
     out = " ".join(invoke("methods", "results/small")[1].split())
     for said in (
-        f"{44 - n_short} of 44 cells reached this precision, {n_short} stopped at 80 without.",
-        "in stages, from 25 on each twice those of the one before, at most 80,",
+        f"{44 - n_short} of 44 cells reached this precision, {n_short} stopped at 60 without.",
+        "in stages, from 55 on each twice those of the one before, at most 60,",
         "share rounds 2 s; arrivals_per_second 97.22/s; capacity 600/s;",
         "queue 0;",
         " timeout,",
