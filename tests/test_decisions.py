@@ -302,7 +302,7 @@ def test_cells_that_are_equal_in_every_replication_count_as_one(tmp_path: Path) 
     assert alone["on"].to_list() == frontier["group_on"].to_list()
     assert YES not in frontier["on"].to_list(), "one of two equal ones may be beaten by the other"
     shown = runner.invoke(app, ["frontier", str(folder), "dropped", "calls"]).stdout
-    assert "at least one" in shown
+    assert "one of these" in shown
     assert "= patient = better?" in shown
     assert "equal in all 400 replications" in shown
     asked = ["frontier", str(folder), "dropped", "calls", "--per", "all"]

@@ -11,9 +11,12 @@ class Source(NamedTuple):
 
     Attributes
     ----------
-    authors, title, where : str
-        As a list of references has them; `where` is the journal or the publisher.
+    authors : str
+        With semicolons between them.
     year : int
+    title : str
+    where : str
+        The journal, or the publisher.
     for_what : str
         The formulas that are taken from it.
     """
