@@ -108,7 +108,7 @@ def _blocks(
         "Means ± half of their 95 % interval, each alone. Difference: the mean less that of the "
         "best other cell. Intervals of differences hold together with 95 % and are cut off at 0: "
         f"{good} is surely as good as each other cell, {bad} surely no better than some other. "
-        "Worse than another: surely; may be best: not surely worse than any."
+        "A cell is called worse only where that is sure."
     )
     means = cells.columns[cells.columns.index("mean") : cells.columns.index("difference")]
     told = {name: metric_for_reader(name, source) for name in means[2::2]}
