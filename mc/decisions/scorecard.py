@@ -33,8 +33,11 @@ ALIKE_SHARE: Final = 0.001
 ALIKE_LOAD: Final = 0.05
 """Loads that differ by less, as a part of the smaller, are alike."""
 
-_LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
+_LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
+
+_LEAST_CAPACITY: Final = 1.0
+"""Calls that a round must serve, so that its peak over them says something of the load."""
 
 _LOADS: Final = ("times_usual", "multiplier")
 
@@ -226,7 +229,7 @@ def _scorecard(
     most_lines: int,
 ) -> Scorecard:
     of_cells = {cell: estimates[cell] for cell in cells["cell"].to_list()}
-    columns = _columns_of(results, of_cells.values())
+    columns = _columns_of(results, cells, of_cells.values())
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
@@ -264,7 +267,7 @@ def _scorecard(
 
 
 def _columns_of(
-    results: Results, estimates: Iterable[Mapping[str, Mapping[str, Any]]]
+    results: Results, cells: pl.DataFrame, estimates: Iterable[Mapping[str, Mapping[str, Any]]]
 ) -> tuple[Column, ...]:
     """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
     every = list(estimates)
@@ -276,9 +279,10 @@ def _columns_of(
     has = {metric: known(metric) for metric, _ in _columns()}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
+        *(["peak"] if all(capacity < _LEAST_CAPACITY for capacity in cells["capacity"]) else []),
         # more columns do not fit a line; who waits long matters less than whether it ends
         *(["drain", "late_share"] if has["recovered"] else []),
-        *(m for m in ("late_share", "drain") if max(has[m], default=0.0) < _LEAST[m]),
+        *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
@@ -326,7 +330,7 @@ def _score(
         return None
     factor = _unit(results, column.metric)[1]
     if column.metric == "peak":
-        if not cell["capacity"]:
+        if cell["capacity"] < _LEAST_CAPACITY:
             return None
         factor = 1 / cell["capacity"]
 

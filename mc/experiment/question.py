@@ -23,7 +23,8 @@ _LONGEST_ROUND: Final = 1e-2
 _ROUNDS_A_REQUEST: Final = 4
 """A round is no longer, and there are as many for each request that arrives, where that is possible
 in `_MOST_ROUNDS`: what comes in a round meets its capacity together, and retries come first, so a
-longer one has fewer successes."""
+longer one has fewer successes. Without a queue only what comes together waits at all, so there a
+shorter one has fewer."""
 
 _ROUNDS_IN_DEADLINE: Final = 20
 """A deadline has at least as many rounds, so that it is not a matter of rounding."""
@@ -34,7 +35,8 @@ _CALM_S: Final = 10.0
 """Seconds before the fault: what budgets remember of it."""
 
 _MOST_REPLICATIONS: Final = 1000
-_LEAST_REPLICATIONS: Final = 100
+_LEAST_REPLICATIONS: Final = 30
+"""A service of so many requests differs little between runs."""
 
 _AFTER_S: Final = 60.0
 """Seconds after the fault, at least: a storm may outlive it."""
@@ -56,7 +58,7 @@ _SECONDS_OF_WORK: Final = 30.0
 """So long should the experiment take on one core."""
 
 _SECONDS_A_REQUEST: Final = 2e-7
-"""About what a request costs with its retries: three calls in the general loop."""
+"""About what a request costs with its retries and rounds, in the general loop."""
 
 
 class AskError(ValueError):
@@ -132,7 +134,7 @@ class Question:
         least = _MOST_SHORT
         if self.rate < self.capacity:
             losses = enumerate(islice(_calm_losses(self.rate / self.capacity), _MOST_SHORT))
-            least = next((room for room, lost in losses if lost <= CALM_LOSS), _MOST_SHORT)
+            least = next((room for room, lost in losses if lost <= CALM_LOSS / 2), _MOST_SHORT)
         return max(least, math.ceil(_SHORT_QUEUE_S * self.capacity))
 
 
@@ -492,7 +494,9 @@ def _round(question: Question) -> float:
             f"{units.format_time(fitting[0])}, which the deadline and the backoff need; at most "
             f"{_MOST_ROUNDS:,} are simulated: give a shorter fault"
         )
-    short = min(_LONGEST_ROUND, 1 / (_ROUNDS_A_REQUEST * question.rate))
+    short = _LONGEST_ROUND
+    if question.queue:
+        short = min(short, 1 / (_ROUNDS_A_REQUEST * question.rate))
     return next((length for length in able if length <= short), able[-1])
 
 
