@@ -133,22 +133,22 @@ class Question:
             return math.ceil(_QUEUE_TIMEOUTS * self.capacity * self.timeout)
         least = _MOST_SHORT
         if self.rate < self.capacity:
-            losses = enumerate(islice(_calm_losses(self.rate / self.capacity), _MOST_SHORT))
+            losses = enumerate(islice(_calm_losses(self.rate / self.capacity), _MOST_SHORT), 1)
             least = next((room for room, lost in losses if lost <= CALM_LOSS / 2), _MOST_SHORT)
         return max(least, math.ceil(_SHORT_QUEUE_S * self.capacity))
 
 
 def _calm_losses(load: float) -> Iterator[float]:
-    """Yield the share of calls that find no room where 0, 1, 2, ... may wait.
+    """Yield the share of calls that find no room where 1, 2, 3, ... may wait.
 
     Parameters
     ----------
     load : float
-        Calls that arrive while one is served, at random; below 1.
+        Calls that arrive from one service to the next, at random; below 1.
 
     Notes
     -----
-    The calls that wait at the end of each slot in which one is served are a Markov chain. As many
+    The calls that wait after each service are a Markov chain. As many
     steps lead up past a number as down, and down it is one by one; so the weights of its states are
     the same for every length of the queue, but for their sum.
     """

@@ -43,7 +43,10 @@ def _is_backlogged(cell: Cell) -> bool:
 
 def _has_no_time_left(cell: Cell) -> bool:
     deadlines = [layer.deadline for layer in cell.layers if layer.deadline is not None]
-    return bool(cell.queue and cell.timeout and deadlines and min(deadlines) <= cell.timeout)
+    if not cell.queue or cell.timeout is None or not deadlines:
+        return False
+    longest = cell.timeout if cell.max_attempts > 1 else cell.timeout - 1
+    return min(deadlines) <= longest
 
 
 def _is_never_given_up(cell: Cell) -> bool:
