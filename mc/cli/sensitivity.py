@@ -29,7 +29,7 @@ def sensitivity(
     shorter rounds drop more. At most 1,000 replications of each cell are made unless --replications
     asks for more.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import runner
 
         found = runner.sensitivity(

@@ -229,7 +229,7 @@ def _aws(policy: Policy) -> Snippet:
     if policy.tries > 1 and (policy.base, policy.factor, policy.cap) != (0.05, 2, 20):
         cannot.append("its waits: they begin at 50 ms, double, and end at 20 s")
     if policy.tries > 1 and policy.budget != Aws(500, 14):
-        cannot.append(f"a quota other than {Aws(500, 14)}")
+        cannot.append("a quota other than 500, or a cost other than 14 (it always has these)")
     text = f"[default]\nretry_mode = standard\nmax_attempts = {policy.tries}"
     return Snippet(text, tuple(dict.fromkeys(cannot)))
 
@@ -340,7 +340,8 @@ def _linkerd(policy: Policy) -> Snippet:
     budget = policy.budget
     if policy.tries > 1:
         cannot.append(f"{policy.tries} attempts (it has no limit but its budget)")
-        cannot += ["no budget (it always has one)"] if budget is None else []
+        if not isinstance(budget, Linkerd):
+            cannot.append("no budget of its own (if none is given it is 20 % and 10/s, in 10 s)")
     lines = ["spec:", "  routes:", "  - name: all", "    condition: {pathRegex: .*}"]
     lines.append(f"    isRetryable: {'true' if policy.tries > 1 else 'false'}")
     deadline, changed = _deadline(policy, 0.001)
@@ -415,6 +416,6 @@ def snippets_of(cell: Cell, library: str) -> Iterator[tuple[str, Snippet]]:
         alone = policy._replace(budget=None) if shared else policy
         made = snippet(alone, library)
         if shared:
-            rest = (*made.cannot, f"one budget for all layers, {policy.budget}")
+            rest = (*made.cannot, f"one budget for all layers, {_in_words(policy.budget, policy)}")
             made = made._replace(cannot=rest)
         yield (f"layer {number}" if len(layers) > 1 else ""), made

@@ -15,6 +15,7 @@ from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import Experiment
 from mc.model import METRICS, PARAMETERS, Cell, Parameter, units
+from mc.model.digits import axis_text
 from mc.model.settings import Settings
 from mc.runner.simulation import simulate
 from mc.statistics import intervals
@@ -114,7 +115,10 @@ def sensitivity(
     places = pl.DataFrame(
         [
             {"cell": point.cell, "scenario": point.scenario, "policy": point.policy}
-            | {name: str(value) for name, value in point.at.items()}
+            | {
+                name: axis_text(experiment.source, name, PARAMETERS[name].kind.to_column(value))
+                for name, value in point.at.items()
+            }
             for point in experiment.points
         ],
         schema_overrides={"cell": pl.Int32},
