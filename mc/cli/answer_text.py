@@ -167,8 +167,8 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
         f"{count('window_dropped')} of {count('window_requests')}. In the whole run of "
         f"{format_time(whole.rounds / whole.rounds_per_second)} it is {count(FAILURES)} of "
         f"{count('requests')}, {told('failed_share', ' %')}. In the fault the dependency gets "
-        f"{told(LOAD, '')} times the usual load, in the worst second {_number(peaks[cell])} times "
-        "its capacity."
+        f"{told(LOAD, '')} times the usual load, in the worst second (peak) {_number(peaks[cell])} "
+        "times its capacity."
     )
     recovered, recovery, gone = (
         told(metric, unit)
@@ -209,12 +209,9 @@ def _advice(best: Alternative | None, results: Results, peaks: dict[int, float])
 def _changes(one: Alternative, results: Results, peaks: dict[int, float]) -> str:
     """What a policy does; the numbers of the present one stand above."""
     present = present_of(results)["cell"]
-    parts = [f"{one.failures.other:,.0f} requests fail" if one.failures.is_sure else "as many fail"]
-    load = "the same load"
-    if one.load.is_sure:
-        times = _number(one.load.other)
-        load = "the usual load" if times == "1" else f"{times} times the usual load"
-    parts.append(f"{load}, in the worst second {_number(peaks[one.cell])} times the capacity")
+    failed = f"{one.failures.other:,.0f} fail" if one.failures.is_sure else "as many fail"
+    load = f"load {_number(one.load.other)} x usual" if one.load.is_sure else "as much load"
+    parts = [failed, f"{load}, peak {_number(peaks[one.cell])} x capacity"]
     before, after = (score_of(results, cell, "recovered") for cell in (present, one.cell))
     if before is not None and after is not None and abs(before.mean - after.mean) > 1:
         parts.append(f"{after.known} % of the runs recover")

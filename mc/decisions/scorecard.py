@@ -42,6 +42,9 @@ _LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 _LEAST_CAPACITY: Final = 1.0
 """Calls that a round must serve, so that its peak over them says something of the load."""
 
+_ALIKE_RECOVERED: Final = 0.05
+"""Shares of runs that recover which differ by less are alike."""
+
 _LOADS: Final = ("times_usual", "multiplier")
 
 _READ: Final = [
@@ -282,6 +285,7 @@ def _columns_of(
     has = {metric: known(metric) for metric, _ in _columns()}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
+        *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
         *(["peak"] if all(capacity < _LEAST_CAPACITY for capacity in cells["capacity"]) else []),
         # more columns do not fit a line; who waits long matters less than whether it ends
         *(["drain", "late_share"] if has["recovered"] else []),
@@ -289,6 +293,15 @@ def _columns_of(
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
+
+
+def _all_recover(cells: pl.DataFrame, shares: Sequence[float]) -> bool:
+    """Whether calls that wait keep no storm alive: nobody times out, and all cells come back alike.
+
+    What is left of these columns is noise, of the seconds in which more requests arrive than end.
+    """
+    is_patient = cells["timeout"].null_count() == cells.height
+    return bool(shares) and is_patient and min(shares) > max(0.5, max(shares) - _ALIKE_RECOVERED)
 
 
 def score_of(results: Results, cell: int, metric: str) -> Score | None:

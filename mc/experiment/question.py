@@ -363,7 +363,7 @@ def policies(question: Question) -> dict[str, dict[str, object]]:
         }
     if max(tries) < 3:
         found["3 attempts, outermost layer"] = {"tries": [3, *[1] * (n - 1)]}
-        found["the same, retry budget 10 %"] = {"tries": [3, *[1] * (n - 1)], **budget}
+        found["3 attempts, outermost layer, budget 10 %"] = {"tries": [3, *[1] * (n - 1)], **budget}
     if question.timeout is not None and question.queue > 1:
         found["queue half as long"] = {"tries": tries, "queue": math.ceil(question.queue / 2)}
     if question.queue and (question.timeout or question.deadline):
