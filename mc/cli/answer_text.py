@@ -76,10 +76,12 @@ def _told(question: Question, results: Results) -> str:
 
     def left(fault: Fault) -> str:
         if fault.failure_rate:
-            return f"fails {100 * fault.failure_rate:g} % of the {usual:g} calls/s that it serves"
+            return (
+                f"fails {100 * fault.failure_rate:g} % of the {usual:,.10g} calls/s that it serves"
+            )
         if not fault.capacity:
-            return f"serves nothing in place of {usual:g} calls/s"
-        return f"serves {fault.capacity:g} calls/s in place of {usual:g}"
+            return f"serves nothing in place of {usual:,.10g} calls/s"
+        return f"serves {fault.capacity:,.10g} calls/s in place of {usual:,.10g}"
 
     happens = ", then ".join(
         f"for {format_time(fault.seconds)} {'the dependency ' if i == 0 else ''}{left(fault)}"
@@ -96,7 +98,7 @@ def _told(question: Question, results: Results) -> str:
     waits = " to ".join(map(format_time, question.backoff))
     runs = int(results.cells["replications"].max())  # type: ignore[arg-type]
     return (
-        f"{question.rate:g} requests/s{clients}; {happens}; {_queue(question)}{patience}; layers "
+        f"{question.rate:,.10g} requests/s{clients}; {happens}; {_queue(question)}{patience}; layers "
         f"{shape(question.layers)}, up to {n} attempt{'s' if n > 1 else ''}; {deadline}; backoff "
         f"up to {waits}, drawn at random. {runs:,} runs of each policy, all under the same traffic."
     )

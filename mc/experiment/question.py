@@ -403,7 +403,7 @@ def experiment_text(question: Question, file: str) -> str:
         "#",
         f"#     retrystorm run {file}",
         "",
-        'title = "What do retries do to this service?"',
+        f"title = {_toml(_title(question))}",
         "seed = 1                        # same seed, same numbers",
         f"replications = {_replications(question, length, len(every))}",
         "",
@@ -434,6 +434,16 @@ def experiment_text(question: Question, file: str) -> str:
         lines += [f"{key} = {_toml(value)}" for key, value in sets.items()]
         lines.append("")
     return "\n".join(lines)
+
+
+def _title(question: Question) -> str:
+    """What is asked, with what the answer depends on most."""
+    waits = f"{question.queue:,} calls can wait" if question.queue else "no call can wait"
+    timeout = ""
+    if question.timeout is not None:
+        timeout = f", {units.format_time(question.timeout)} long"
+    rate, capacity = (units.format_rate(one) for one in (question.rate, question.capacity))
+    return f"{rate} for a dependency that serves {capacity}, where {waits}{timeout}"
 
 
 def _fault_lines(question: Question) -> Iterator[str]:
