@@ -18,6 +18,7 @@ from mc.decisions.alternatives import (
     FAILURES,
     LOAD,
     Alternative,
+    Change,
     alternatives,
     mean_of,
     present_of,
@@ -62,7 +63,7 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
     if rest:
         names = "; ".join(one.policy for one in rest)
         yield Text("")
-        yield from wrapped(f"Not better: {names}.")
+        yield from wrapped(f"Not surely better: {names}.")
     yield from scorecard_lines(results, 16, width)
     yield Text("")
     yield from wrapped(_model(question))
@@ -98,9 +99,10 @@ def _told(question: Question, results: Results) -> str:
     waits = " to ".join(map(format_time, question.backoff))
     runs = int(results.cells["replications"].max())  # type: ignore[arg-type]
     return (
-        f"{question.rate:,.10g} requests/s{clients}; {happens}; {_queue(question)}{patience}; layers "
-        f"{shape(question.layers)}, up to {n} attempt{'s' if n > 1 else ''}; {deadline}; backoff "
-        f"up to {waits}, drawn at random. {runs:,} runs of each policy, all under the same traffic."
+        f"{question.rate:,.10g} requests/s{clients}; {happens}; {_queue(question)}{patience}; "
+        f"layers {shape(question.layers)}, up to {n} attempt{'s' if n > 1 else ''}; {deadline}; "
+        f"backoff up to {waits}, drawn at random. {runs:,} runs of each policy, all under the same "
+        "traffic."
     )
 
 
@@ -177,7 +179,7 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
         for metric, unit in (("recovered", " %"), ("recovery", " s"), ("drain", " s"))
     )
     if recovered and question.timeout is not None:
-        text += f" {recovered} of the runs recover"
+        text += f" {recovered} of the runs recover before they end"
         text += f", {recovery} after the fault." if recovery else "."
     elif gone:
         text += f" The last retry is gone {gone} after the fault."
@@ -201,22 +203,35 @@ def _advice(best: Alternative | None, results: Results, peaks: dict[int, float])
     if best is None:
         return f"Keep the present policy: nothing here is surely better. {rule}"
     costs = "That costs nothing that is seen here"
-    if best.verdict == "trade" and best.failures.difference > 0:
-        costs = f"That costs {best.failures.difference:,.0f} more failures"
-    elif best.verdict == "trade":
-        costs = f"That costs {100 * (best.load.other / best.load.present - 1):.0f} % more load"
+    if best.verdict == "trade":
+        is_load = best.failures.is_alike or best.failures.difference < 0
+        dear = best.load if is_load else best.failures
+        more = f"{dear.difference:,.0f} more failures"
+        if is_load:
+            more = f"{100 * dear.difference / dear.present:.0f} % more load"
+        costs = f"That {'costs' if dear.is_sure else 'may cost'} {more}"
     return f"Best here: {best.policy}: {_changes(best, results, peaks)}. {costs}. {rule}"
 
 
 def _changes(one: Alternative, results: Results, peaks: dict[int, float]) -> str:
     """What a policy does; the numbers of the present one stand above."""
-    present = present_of(results)["cell"]
-    failed = f"{one.failures.other:,.0f} fail" if one.failures.is_sure else "as many fail"
-    load = f"load {_number(one.load.other)} x usual" if one.load.is_sure else "as much load"
-    parts = [failed, f"{load}, peak {_number(peaks[one.cell])} x capacity"]
-    before, after = (score_of(results, cell, "recovered") for cell in (present, one.cell))
-    if before is not None and after is not None and abs(before.mean - after.mean) > 1:
-        parts.append(f"{after.known} % of the runs recover")
+
+    def told(change: Change, text: str, alike: str) -> str:
+        return alike if change.is_alike else f"{'' if change.is_sure else 'perhaps '}{text}"
+
+    parts = [
+        told(one.failures, f"{one.failures.other:,.0f} fail", "as many fail"),
+        told(one.load, f"load {_number(one.load.other)} x usual", "as much load")
+        + f", peak {_number(peaks[one.cell])} x capacity",
+    ]
+    before, after = (
+        score_of(results, cell, "recovered") for cell in (present_of(results)["cell"], one.cell)
+    )
+    if before is not None and after is not None and before.known != after.known:
+        [line] = results.comparisons.filter(cell=one.cell, metric="recovered").iter_rows(named=True)
+        # without an interval they differ in every replication, or in hardly any
+        if line["ci_low"] is None or line["ci_low"] * line["ci_high"] > 0:
+            parts.append(f"{after.known} % of the runs recover instead of {before.known} %")
     return "; ".join(parts)
 
 

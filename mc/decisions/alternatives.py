@@ -41,6 +41,8 @@ class Change:
         Of its interval; those of all alternatives together hold with 95 %.
     is_sure : bool
         Whether there surely is a difference, and one that matters.
+    is_alike : bool
+        Whether there surely is none that matters.
     """
 
     metric: str
@@ -49,6 +51,7 @@ class Change:
     difference: float
     half_width: float | None
     is_sure: bool
+    is_alike: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Alternative:
     failures, load : Change
     verdict : {"better", "trade", "worse", "alike"}
         Better: surely less of one, and surely no more of the other that matters. Trade: surely less
-        of one, surely more of the other.
+        of one, more or perhaps more of the other.
     """
 
     policy: str
@@ -101,7 +104,7 @@ def alternatives(results: Results) -> list[Alternative]:
             for metric in (FAILURES, LOAD)
         )
         found.append(
-            Alternative(line["policy"], line["cell"], failures, load, _verdict((failures, load)))
+            Alternative(line["policy"], line["cell"], failures, load, verdict_of((failures, load)))
         )
     order = ("better", "trade", "alike", "worse")
     return sorted(found, key=lambda one: (order.index(one.verdict), one.failures.other))
@@ -120,14 +123,18 @@ def _change(
     if metric == FAILURES:
         matters = ALIKE_SHARE * mean_of(results, baseline, "requests")
     is_sure = half is not None and abs(difference) > half and abs(difference) >= matters
-    return Change(metric, present, other, difference, half, is_sure)
+    # without an interval hardly any replication differs
+    is_alike = not is_sure and abs(difference) + (half or 0.0) < matters
+    return Change(metric, present, other, difference, half, is_sure, is_alike)
 
 
-def _verdict(changes: Sequence[Change]) -> Verdict:
+def verdict_of(changes: Sequence[Change]) -> Verdict:
+    """Judge an alternative by what it changes; see `Alternative`."""
     less = any(one.is_sure and one.difference < 0 for one in changes)
     more = any(one.is_sure and one.difference > 0 for one in changes)
     if less:
-        return "trade" if more else "better"
+        known = all(one.is_sure or one.is_alike for one in changes)
+        return "better" if known and not more else "trade"
     return "worse" if more else "alike"
 
 
