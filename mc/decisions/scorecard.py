@@ -39,7 +39,7 @@ ALIKE_LOAD: Final = 0.05
 _LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
 
-_LEAST_CAPACITY: Final = 1.0
+LEAST_CAPACITY: Final = 1.0
 """Calls that a round must serve, so that its peak over them says something of the load."""
 
 _ALIKE_RECOVERED: Final = 0.05
@@ -287,7 +287,7 @@ def _columns_of(
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
-        *(["peak"] if all(capacity < _LEAST_CAPACITY for capacity in cells["capacity"]) else []),
+        *(["peak"] if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]) else []),
         # more columns do not fit a line; who waits long matters less than whether it ends
         *(["drain", "late_share"] if has["recovered"] else []),
         *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
@@ -347,7 +347,7 @@ def _score(
         return None
     factor = _unit(results, column.metric)[1]
     if column.metric == "peak":
-        if cell["capacity"] < _LEAST_CAPACITY:
+        if cell["capacity"] < LEAST_CAPACITY:
             return None
         factor = 1 / cell["capacity"]
 
