@@ -54,7 +54,7 @@ CALM_LOSS: Final = 0.001
 _QUEUE_TIMEOUTS: Final = 3
 """With time-outs it has room for what is served in so many: more than anybody waits for."""
 
-_SECONDS_OF_WORK: Final = 30.0
+_SECONDS_OF_WORK: Final = 20.0
 """So long should the experiment take on one core."""
 
 _SECONDS_A_REQUEST: Final = 2e-7
@@ -515,7 +515,7 @@ def _is_whole(number: float) -> bool:
 
 
 def _replications(question: Question, length: float, n_policies: int) -> int:
-    """As many as take half a minute, to one significant digit."""
+    """As many as take `_SECONDS_OF_WORK`, to one significant digit."""
     cost = question.rate * length * n_policies * _SECONDS_A_REQUEST
     n = max(_LEAST_REPLICATIONS, min(_MOST_REPLICATIONS, _SECONDS_OF_WORK / cost))
     return int(float(f"{n:.1g}"))
