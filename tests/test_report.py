@@ -248,7 +248,10 @@ def test_a_folder_of_any_kind_has_a_report(name: str, drawn: Callable[[str], Pat
     page = Page((folder / "report.html").read_text("utf-8"))
     n_figures = len(list((folder / "figures").glob("*.svg")))
     assert len(page.all("figure")) == n_figures >= 1
-    assert undecided_told(mc.load(folder)) in page.read
+    results = mc.load(folder)
+    assert undecided_told(results) in page.read
+    n = results.cells["replications"].min()
+    assert ("intervals marked ~ are rough" in page.read) == (1 < n < 200)  # type: ignore[operator]
     assert "nan" not in page.read.lower().split()
     assert "None" not in page.read
 

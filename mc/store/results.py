@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc.model import HEADLINE, METRICS, PARAMETERS, Column, metrics_of, units
 from mc.model.columns import BUDGET_TEXT, OF_METRIC, about
-from mc.model.digits import axis_text, counted, format_estimate, half_width, readers_second
+from mc.model.digits import (
+    MIN_REPLICATIONS,
+    axis_text,
+    counted,
+    format_estimate,
+    half_width,
+    readers_second,
+)
 from mc.store.files import (
     FOLDERS,
     LOCK,
@@ -429,7 +436,8 @@ class Results:
             for metric in metrics:
                 estimate = estimates[cell["cell"], metric]
                 mean, error = format_estimate(estimate["mean"], half_width(estimate))
-                texts.append(f"{mean} ± {error}" if error else mean)
+                rough = "~" if estimate["n"] < MIN_REPLICATIONS else ""
+                texts.append(f"{mean} ± {rough}{error}" if error else mean)
             lines.append("".join(f"<td>{html.escape(text)}</td>" for text in texts))
         n_more = self.cells.height - shown.height
         more = f"<p>{n_more:,} more cells are in .cells and .summary</p>" if n_more else ""
@@ -437,7 +445,8 @@ class Results:
             f"<p><b>{html.escape(self.manifest['title'])}</b>: "
             f"{counted(self.cells.height, 'cell')}, "
             f"{counted(self.manifest['n_rows'], 'row')}, in {html.escape(str(self.folder))}; "
-            "means ± half of their 95 % intervals</p>"
+            "means ± half of their 95 % intervals, "
+            f"~ of fewer than {MIN_REPLICATIONS} replications: rough</p>"
             f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{more}"
         )
 
