@@ -23,6 +23,7 @@ from mc import store
 from mc.cli import app
 from mc.decisions import QuestionError
 from mc.runner import choose
+from mc.statistics import with_ratios
 from mc.statistics.best import UNDECIDED, YES
 from mc.store import FolderError
 
@@ -199,11 +200,12 @@ def test_rows_are_printed_with_the_names_of_their_cells(sweep: Path) -> None:
     options = ("--table", "replications", "--format", "csv")
     printed = runner.invoke(app, ["show", str(sweep), *options]).stdout
     got = pl.read_csv(printed.encode(), infer_schema_length=None)
-    rows = mc.load(sweep).replications
+    rows = with_ratios(mc.load(sweep).replications, mc.load(sweep).cells)
+    assert {"times_usual", "failed_share"} <= {*rows.columns}
     assert got.columns[:5] == ["cell", "scenario", "policy", "budget", "budget_text"]
     assert_frame_equal(got.select(rows.columns), rows, check_dtypes=False)
     results = mc.load(sweep)
-    expected = results.named(rows)
+    expected = results.named(results.replications)
     lazily = results.named(results.scan()).collect()
     assert_frame_equal(lazily, expected, check_row_order=False)
     assert_frame_equal(results.named(expected.lazy()).collect(), expected)
@@ -461,6 +463,34 @@ def test_the_commands_answer_programs(sweep: Path) -> None:
     compared = runner.invoke(app, ["compare", str(sweep), "1", "0", *asked])
     got = json.loads(compared.stdout)
     assert [line["metric"] for line in got] == ["dropped"]
+
+
+def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
+    """27 tries drop nothing, and leave requests waiting: no answer without a word."""
+    file = tmp_path / "late.toml"
+    file.write_text(
+        'title = "late"\nreplications = 40\n[fixed]\nrounds = 620\nfault_start = 100\n'
+        "fault_rounds = 500\nfault_capacity = 1\nbackoff_cap = 320\n"
+        '[[policy]]\nname = "none"\n[[policy]]\nname = "27"\ntries = [27]\n'
+    )
+    checked = runner.invoke(app, ["check", str(file)])
+    assert "a request may wait longer than the run goes on after the fault" in checked.stderr
+    out = str(tmp_path / "late")
+    ran = runner.invoke(app, ["run", str(file), "--out", out])
+    told = "Undecided when the runs end, neither successful nor dropped: up to "
+    asked = {
+        "best": ["--metric", "dropped"],
+        "frontier": ["failed_share", "multiplier"],
+        "compare": ["27", "none", "--metric", "dropped"],
+    }
+    for command, arguments in asked.items():
+        assert told in runner.invoke(app, [command, out, *arguments]).stderr, command
+    assert told in ran.stdout
+    for command in ("show", "methods"):
+        printed = runner.invoke(app, [command, out]).stdout
+        assert told in " ".join(printed.split()), command
+    calls = runner.invoke(app, ["best", out, "--metric", "calls"])
+    assert told not in calls.stderr, "every call was counted"
 
 
 def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: Path) -> None:

@@ -194,11 +194,17 @@ clients = 3
     ]
     again = cells_of(cells)
     assert [cell.identity for cell in again.values()] == cells["identity"].to_list()
-    shown = CliRunner().invoke(
-        app, ["export", str(folder), "--cell", cells["budget"][0].join(["budget=", ""]),
-              "--for", "grpc"],
-    )  # fmt: skip
+    export = ["export", str(folder), "--for", "grpc", "--cell"]
+    shown = CliRunner().invoke(app, [*export, f"budget={cells['budget'][0]}"])
     assert json.loads(shown.stdout)["retryThrottling"] == {"maxTokens": 10, "tokenRatio": 0.1}
+    refused = CliRunner().invoke(app, [*export, "b"])
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "grpc cannot say: breaker consecutive(" in refused.stderr
+    in_part = CliRunner().invoke(app, [*export, "b", "--partial"])
+    assert in_part.exit_code == 0
+    assert json.loads(in_part.stdout).keys() == {"methodConfig"}
+    noted = CliRunner().invoke(app, ["export", str(folder), "--for=polly", "--cell=b", "--partial"])
+    assert "// polly cannot say: breaker consecutive(" in noted.stdout
     for wanted, policy in (
         ("budget.max_tokens=10", "a"), ("budget.token_ratio=0.1, policy=a", "a"),
         ("budget.ratio=10 %", "b"), ("breaker.timeout=60 s", "b"), ("breaker.timeout=6000", "b"),
@@ -624,4 +630,5 @@ def test_each_layer_that_retries_is_exported() -> None:
     made = dict(snippets_of(cell, "grpc"))
     assert list(made) == ["layer 1", "layer 3"]
     shared = "one budget for all layers, sre(ratio 10 %, window 5 s)"
+    shared += ' (try budget_scope = "layer")'
     assert made["layer 1"].cannot[-1] == made["layer 3"].cannot[-1] == shared

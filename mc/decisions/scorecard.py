@@ -39,7 +39,20 @@ ALIKE_LOAD: Final = 0.05
 _LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
 
-_LOADS: Final = ("times_usual", "multiplier")
+LOADS: Final = ("times_usual", "multiplier")
+"""How load is counted: in the fault; without one, over the whole run."""
+
+HEADS: Final = (
+    ("failed_share", "requests\nfailed"),
+    ("late_share", "requests\nlate"),
+    ("times_usual", "storm,\nx usual"),
+    ("multiplier", "calls per\nrequest"),
+    ("peak", "peak,\nx capacity"),
+    ("recovered", "runs that\nrecover"),
+    ("recovery", "recovered\nafter"),
+    ("drain", "retries\ngone after"),
+)
+"""The metrics that may have a column, with its head."""
 
 _READ: Final = [
     *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
@@ -166,10 +179,10 @@ class Scorecard:
         """How much happens: the largest load, and the share of requests that fails, 1 in all."""
         return max(
             (
-                score.mean if column.metric in _LOADS else score.mean / 100
+                score.mean if column.metric in LOADS else score.mean / 100
                 for line in self.lines
                 for column, score in zip(self.columns, line.scores, strict=True)
-                if score is not None and column.metric in (*_LOADS, "failed_share")
+                if score is not None and column.metric in (*LOADS, "failed_share")
             ),
             default=0.0,
         )
@@ -196,7 +209,7 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     the load; both take rows, so a folder of histograms has neither.
     """
     estimates: dict[int, dict[str, dict[str, Any]]] = {}
-    wanted = [metric for metric, _ in _columns()]
+    wanted = [metric for metric, _ in HEADS]
     lines = results.summary.lazy().filter(pl.col("metric").is_in(wanted)).select(_READ).collect()
     for line in lines.iter_rows(named=True):
         estimates.setdefault(line["cell"], {})[line["metric"]] = line
@@ -205,20 +218,6 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
         _scorecard(results, str(scenario), cells, estimates, most_lines)
         for (scenario,), cells in groups
     ]
-
-
-def _columns() -> tuple[tuple[str, str], ...]:
-    """The metrics that may have a column, with its head."""
-    return (
-        ("failed_share", "requests\nfailed"),
-        ("late_share", "requests\nlate"),
-        ("times_usual", "storm,\nx usual"),
-        ("multiplier", "calls per\nrequest"),
-        ("peak", "peak,\nx capacity"),
-        ("recovered", "runs that\nrecover"),
-        ("recovery", "recovered\nafter"),
-        ("drain", "retries\ngone after"),
-    )
 
 
 def _scorecard(
@@ -276,14 +275,14 @@ def _columns_of(
         means = (one[metric]["mean"] for one in every if metric in one)
         return [mean for mean in means if mean is not None]
 
-    has = {metric: known(metric) for metric, _ in _columns()}
+    has = {metric: known(metric) for metric, _ in HEADS}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         # more columns do not fit a line; who waits long matters less than whether it ends
         *(["drain", "late_share"] if has["recovered"] else []),
         *(m for m in ("late_share", "drain") if max(has[m], default=0.0) < _LEAST[m]),
     }
-    shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
+    shown = [(m, head) for m, head in HEADS if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
 
 
@@ -373,7 +372,7 @@ def _each(cells: pl.DataFrame) -> list[list[int]]:
 
 def _load(columns: Sequence[Column]) -> str:
     """The metric that says how much is asked of the dependency."""
-    return next((c.metric for c in columns if c.metric in _LOADS), "")
+    return next((c.metric for c in columns if c.metric in LOADS), "")
 
 
 def _frontier(
