@@ -72,8 +72,8 @@ def _blocks(
     from mc.model.digits import format_estimate
 
     yield (
-        "Means ± half of their 95 % interval, each alone; none where so few replications support "
-        "none. A cell is on the frontier if no other is better in one mean and as good in the "
+        "Means ± half of their 95 % interval, each alone; none where the replications are too few "
+        "for one. A cell is on the frontier if no other is better in one mean and as good in the "
         "other; the answers of a table hold together with 95 %. Undecided: for want of "
         "replications; one of these: one of the equal cells is on it, or more."
     )
