@@ -216,7 +216,8 @@ class _Table:
     def lines(self, layout: _Layout, width: int) -> list[Text]:
         """A name that is too long goes on below."""
         entries, widths = self._entries(layout)
-        first = max(8, min(self.place_widths[0], self._for_name(widths, width)))
+        room = max(self._for_name(widths, width), min(8, self.place_widths[0]))
+        first = min(room, max(8, self.place_widths[0]))
         place_widths = [first, *self.place_widths[1:]]
         gap = " " * _GAP
         heads = list(self.place_heads)
