@@ -141,6 +141,28 @@ def test_methods_are_a_paragraph_and_a_table_with_intervals() -> None:
     assert not re.search(r"(?<!\\)[%_#]", tex), "LaTeX would take it for a command"
 
 
+@pytest.mark.parametrize("n", [199, 200])
+def test_intervals_of_fewer_than_200_replications_are_marked(n: int) -> None:
+    """They may cover less than they promise, and nobody reads the column that says so."""
+    mc.run(write(SMALL), replications=n)
+    tables = {
+        "show": ["results/small"],
+        "compare": ["results/small", "three", "none"],
+        "sensitivity": ["small.toml", "--replications", str(n)],
+    }
+    for command, arguments in tables.items():
+        out = invoke(command, *arguments)[1]
+        assert bool(re.search(r" ~\d", out)) == ("~: rough" in out) == (n < 200), command
+    said = {
+        "best": ["results/small", "--metric", "calls"],
+        "frontier": ["results/small", "dropped", "calls"],
+        "methods": ["results/small"],
+    }
+    for command, arguments in said.items():
+        assert ("are rough" in invoke(command, *arguments)[1]) == (n < 200), command
+    assert ("± ~" in mc.load("results/small")._repr_html_()) == (n < 200)
+
+
 def test_messages_go_to_stderr() -> None:
     first = invoke("run", write(SMALL))
     again = invoke("run", "small.toml")

@@ -23,6 +23,7 @@ from mc import store
 from mc.cli import app
 from mc.decisions import QuestionError
 from mc.runner import choose
+from mc.statistics import with_ratios
 from mc.statistics.best import UNDECIDED, YES
 from mc.store import FolderError
 
@@ -199,11 +200,12 @@ def test_rows_are_printed_with_the_names_of_their_cells(sweep: Path) -> None:
     options = ("--table", "replications", "--format", "csv")
     printed = runner.invoke(app, ["show", str(sweep), *options]).stdout
     got = pl.read_csv(printed.encode(), infer_schema_length=None)
-    rows = mc.load(sweep).replications
+    rows = with_ratios(mc.load(sweep).replications, mc.load(sweep).cells)
+    assert {"times_usual", "failed_share"} <= {*rows.columns}
     assert got.columns[:5] == ["cell", "scenario", "policy", "budget", "budget_text"]
     assert_frame_equal(got.select(rows.columns), rows, check_dtypes=False)
     results = mc.load(sweep)
-    expected = results.named(rows)
+    expected = results.named(results.replications)
     lazily = results.named(results.scan()).collect()
     assert_frame_equal(lazily, expected, check_row_order=False)
     assert_frame_equal(results.named(expected.lazy()).collect(), expected)

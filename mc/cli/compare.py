@@ -60,7 +60,7 @@ def compare(
 def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from mc.cli.result_tables import is_rough
+    from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import MISSING, format_estimate, half_width
     from mc.store import for_reader
@@ -96,6 +96,8 @@ def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[
                 "n: replications in which both come within the run; the difference is of these",
                 "dim",
             )
+    if any(map(is_rough, told.drop_nulls("ci_low").iter_rows(named=True))):
+        yield Text(ROUGH, "dim")
 
 
 def _percent(share: float | None) -> float | None:

@@ -73,7 +73,7 @@ def _blocks(
 
     yield (
         "Means ± half of their 95 % interval, each alone; none where so few replications support "
-        "none. Whether a cell is on the frontier holds for all of them together with 95 %."
+        "none. Whether a cell is on the frontier holds for all of a table together with 95 %."
     )
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)

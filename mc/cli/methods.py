@@ -174,14 +174,17 @@ def _table(results: Results, metrics: Sequence[str]) -> tuple[list[str], list[li
 
 def _interval(estimate: Mapping[str, Any]) -> str:
     """A mean and the ends of its interval, all with the digits that its error supports."""
+    from mc.cli.result_tables import percent_defined
     from mc.model.digits import format_estimate, half_width
 
     half = half_width(estimate)
     mean = format_estimate(estimate["mean"], half)[0]
+    share = percent_defined(estimate)
+    of_runs = f" in {share} % of runs" if share else ""
     if half is None:
-        return mean
+        return mean + of_runs
     low, high = (format_estimate(estimate[end], half)[0] for end in ("ci_low", "ci_high"))
-    return f"{mean} [{low}, {high}]"
+    return f"{mean} [{low}, {high}]{of_runs}"
 
 
 # --- LaTeX ----------------------------------------------------------------------------------------

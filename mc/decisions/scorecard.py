@@ -48,6 +48,18 @@ _ALIKE_RECOVERED: Final = 0.05
 LOADS: Final = ("times_usual", "multiplier")
 """How load is counted: in the fault; without one, over the whole run."""
 
+HEADS: Final = (
+    ("failed_share", "requests\nfailed"),
+    ("late_share", "requests\nlate"),
+    ("times_usual", "storm,\nx usual"),
+    ("multiplier", "calls per\nrequest"),
+    ("peak", "peak,\nx capacity"),
+    ("recovered", "runs that\nrecover"),
+    ("recovery", "recovered\nafter"),
+    ("drain", "retries\ngone after"),
+)
+"""The metrics that may have a column, with its head."""
+
 _READ: Final = [
     *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
 ]
@@ -203,7 +215,7 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     the load; both take rows, so a folder of histograms has neither.
     """
     estimates: dict[int, dict[str, dict[str, Any]]] = {}
-    wanted = [metric for metric, _ in _columns()]
+    wanted = [metric for metric, _ in HEADS]
     lines = results.summary.lazy().filter(pl.col("metric").is_in(wanted)).select(_READ).collect()
     for line in lines.iter_rows(named=True):
         estimates.setdefault(line["cell"], {})[line["metric"]] = line
@@ -212,20 +224,6 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
         _scorecard(results, str(scenario), cells, estimates, most_lines)
         for (scenario,), cells in groups
     ]
-
-
-def _columns() -> tuple[tuple[str, str], ...]:
-    """The metrics that may have a column, with its head."""
-    return (
-        ("failed_share", "requests\nfailed"),
-        ("late_share", "requests\nlate"),
-        ("times_usual", "storm,\nx usual"),
-        ("multiplier", "calls per\nrequest"),
-        ("peak", "peak,\nx capacity"),
-        ("recovered", "runs that\nrecover"),
-        ("recovery", "recovered\nafter"),
-        ("drain", "retries\ngone after"),
-    )
 
 
 def _scorecard(
@@ -283,7 +281,7 @@ def _columns_of(
         means = (one[metric]["mean"] for one in every if metric in one)
         return [mean for mean in means if mean is not None]
 
-    has = {metric: known(metric) for metric, _ in _columns()}
+    has = {metric: known(metric) for metric, _ in HEADS}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
@@ -292,7 +290,7 @@ def _columns_of(
         *(["drain", "late_share"] if has["recovered"] else []),
         *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
     }
-    shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
+    shown = [(m, head) for m, head in HEADS if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
 
 

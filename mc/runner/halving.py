@@ -89,7 +89,8 @@ def sensitivity(
         `metric` and `unit` (seconds in place of rounds); `mean` as the file has it, and
         `half_rounds`; their `difference` with its 95 % interval `low`, `high` (NULL where one of
         the means has none), `change` relative to the mean, and `n`, the replications of the
-        smaller sample in which it is defined.
+        smaller sample in which it is defined; `share_defined` and `half_rounds_share_defined`, in
+        which share of the replications there is such a number: means are of these.
 
     Raises
     ------
@@ -126,6 +127,7 @@ def sensitivity(
     as_given, half = (_summary(one, n, jobs) for one in (experiment, halved))
     keys = ["cell", "metric", "unit"]
     both = as_given.join(half, on=keys, suffix="_half", maintain_order="left")
+    both = both.filter((pl.col("n") > 0) | (pl.col("n_half") > 0))
     difference = pl.col("mean_half") - pl.col("mean")
     places = pl.DataFrame(
         [
@@ -150,6 +152,8 @@ def sensitivity(
         (difference + half_width).fill_nan(None).alias("high"),
         pl.when(pl.col("mean") != 0).then(difference / pl.col("mean")).alias("change"),
         pl.min_horizontal("n", "n_half").alias("n"),
+        "share_defined",
+        pl.col("share_defined_half").alias("half_rounds_share_defined"),
     )
 
 
@@ -179,8 +183,8 @@ def _summary(experiment: Experiment, n: int, jobs: int | None) -> pl.DataFrame:
             mean=pl.col("mean") * factor,
             mcse=pl.when(has_interval).then(pl.col("mcse") * factor),
         )
-        .filter(pl.col("metric").is_in(SHOWN), pl.col("n") > 0)
-        .select("cell", "metric", "unit", "n", "mean", "mcse")
+        .filter(pl.col("metric").is_in(SHOWN))
+        .select("cell", "metric", "unit", "n", "mean", "mcse", "share_defined")
     )
 
 
