@@ -109,7 +109,7 @@ NO_RETRY = -1
 NO_ROOM = -1
 
 
-@compiled()
+@inlined
 def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row):
     """Send a call down the chain: the layer where it is rejected, or PASSED.
 
@@ -137,7 +137,7 @@ def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
     return PASSED
 
 
-@compiled()
+@inlined
 def ended(workers, tables, c, t, entry, success, row):
     """Count a request that ends in round t."""
     start_over(workers, tables, t, entry)
@@ -156,7 +156,7 @@ def ended(workers, tables, c, t, entry, success, row):
     row[LATE] += waited > tables.scalars[c, C_THRESHOLD]
 
 
-@compiled()
+@inlined
 def succeeded(budgets, workers, tables, c, client, t, entry, row):
     """End a request whose call of round t succeeded."""
     for i in range(tables.scalars[c, C_LAYERS]):
@@ -165,7 +165,7 @@ def succeeded(budgets, workers, tables, c, client, t, entry, row):
     ended(workers, tables, c, t, entry, True, row)
 
 
-@compiled()
+@inlined
 def decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row):
     """Let layer i decide after its call failed in round t, and then those outside.
 
@@ -199,7 +199,7 @@ def decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row
     return NO_RETRY, 0
 
 
-@compiled()
+@inlined
 def schedule(wheel, due, entry):
     """Put a retry on the wheel, if its slot has room."""
     slot = due & (wheel.n_waiting.size - 1)
@@ -211,7 +211,7 @@ def schedule(wheel, due, entry):
     return has_room
 
 
-@compiled()
+@inlined
 def failed(draws, waits, deadlines, budgets, workers, tables, c, wheel, client, t, entry, i, row):
     """Let layer i decide, and those outside, after its call failed in round t.
 
@@ -229,7 +229,7 @@ def failed(draws, waits, deadlines, budgets, workers, tables, c, wheel, client, 
     return 1
 
 
-@compiled()
+@inlined
 def called(wheel, workers, tables, slot, n_due, t, first, i):
     """The i-th call of a round: retries that are due, then the first calls of new requests."""
     if i < n_due:
@@ -316,7 +316,7 @@ def serve_from_queue(
         pending += more
 
 
-@compiled()
+@inlined
 def give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row):
     """Give up a call that waits at the end of round t; the layer that decides then.
 
