@@ -32,7 +32,8 @@ def by_verdict(view: View) -> dict[str, list[dict[str, Any]]]:
 
 def undecided(view: View) -> float:
     """Largest share of requests that are undecided when the runs of a cell end; 0 if small."""
-    means = view.results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    of_both = view.results.scan_summary().filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    means = of_both.select("cell", "metric", "mean").collect()
     shares = means.pivot("metric", index="cell", values="mean").select(
         pl.col("in_flight") / pl.col("requests")
     )

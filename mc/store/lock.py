@@ -104,6 +104,8 @@ def held(
             yield lock.token
     finally:
         over.set()
+        if beating.ident is not None:
+            beating.join()  # or its last sign of life would lie where the lock was
         lock.release()
 
 
