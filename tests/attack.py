@@ -277,6 +277,55 @@ def unreadable_shards(a: Attack, generator: random.Random) -> None:
     assert bad.exists()
 
 
+ODD_FILES: Final[dict[str, Callable[[Path], object]]] = {
+    "a pipe": os.mkfifo,
+    "a device without end": lambda path: path.symlink_to("/dev/zero"),
+    "a folder": lambda path: path.mkdir(),
+    "a dangling link": lambda path: path.symlink_to("nowhere"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a hole of a terabyte": lambda path: os.truncate(
+        os.open(path, os.O_CREAT | os.O_RDWR), 1 << 40
+    ),
+}
+
+
+def odd_files(a: Attack, generator: random.Random) -> None:
+    """Something that is no file, or has no end, where a file of the folder was."""
+    folder = a.copy(generator)
+    path = generator.choice(files_of(folder))
+    what = generator.choice(tuple(ODD_FILES))
+    path.unlink()
+    ODD_FILES[what](path)
+    file = str(a.files["rows"])
+    name, *options = generator.choice((
+        ("verify", str(folder)), ("show", str(folder)), ("status", str(folder)),
+        ("report", str(folder)), ("best", str(folder), "--metric", "calls"),
+        ("run", file, "--out", str(folder)), ("plan", file, "--out", str(folder)),
+    ))  # fmt: skip
+    with _limited_to(6_000_000_000, 60):
+        code, printed = told(name, *options)
+    assert name != "verify" or code, (what, path.name)
+    assert not code or path.name in printed or str(folder) in printed, (what, path.name, printed)
+
+
+@contextmanager
+def _limited_to(n_bytes: int, seconds: int) -> Iterator[None]:
+    """Let nothing here take more memory, or longer: in this process, on its main thread."""
+
+    def end(signum: int, frame: object) -> None:
+        raise AssertionError(f"took longer than {seconds} s")
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, before[1]))
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
 def odd_locks(a: Attack, generator: random.Random) -> None:
     folder = a.copy(generator)
     lock = folder / ".lock"
@@ -288,19 +337,25 @@ def odd_locks(a: Attack, generator: random.Random) -> None:
     elif kind == 2:
         lock.mkdir()
     else:
-        odd = generator.choice(ODD)
-        text = json.dumps({"host": odd, "pid": generator.choice(ODD), "token": odd, "beat": odd})
-        lock.write_text(text[: generator.randint(0, len(text))], "utf-8")
+        record: dict[str, Any] = {"pid": 1 << 22, "host": "x", "machine": "x", "token": "x"}
+        record |= {"beat": "0", "started": "2026-12-01T00:00:00+00:00"}
+        for key in generator.sample(tuple(record), generator.randint(1, 3)):
+            record[key] = generator.choice(ODD)
+        text = json.dumps(record)
+        lock.write_text(text[: generator.choice((len(text), len(text) // 2))], "utf-8")
     told("status", str(folder))
     told("show", str(folder))
 
 
 def odd_places(a: Attack, generator: random.Random) -> None:
-    outs = ("", "://", "x://y", "~nobody/x", "\x00", "a" * 300, "/dev/null", "/proc/x", "\udcff")
+    outs = (
+        *("", "://", "x://y", "~nobody/x", "\x00", "a" * 300, "/dev/null", "/proc/x", "\udcff"),
+        *("/", ".", "..", str(a.place), "/dev/fd/0", "\x1b[31m", "file:///proc/x", "file://", "-"),
+    )
     out = generator.choice(outs)
     name = generator.choice(("plan", "run"))
     file = generator.choice(
-        (str(a.files["rows"]), "..toml", "", str(a.place), "/dev/null", "x\x1b.toml")
+        (str(a.files["rows"]), "..toml", "", str(a.place), "/dev/null", "/dev/zero", "x\x1b.toml")
     )
     try:
         told(name, file, "--out", out, "--replications", "2")
@@ -341,7 +396,8 @@ def odd_arguments(a: Attack, generator: random.Random) -> None:
         ("run", file, "--shard", odd), ("run", file, "--replications", odd),
         ("plan", file, "--jobs", odd), ("check", file, "--seed", odd),
         ("check", file, "--set", f"tries={odd}"), ("show", folder, "--table", odd),
-        ("best", folder, "--metric", odd), ("trace", file, "--cell", odd),
+        ("best", folder, "--metric", odd), ("trace", file, "--policy", odd),
+        ("trace", file, "--replication", odd), ("trace", file, "--at", odd),
     )  # fmt: skip
     os.chdir(a.place)
     told(*generator.choice(choices))
@@ -395,9 +451,7 @@ def _stop(a: Attack, generator: random.Random, signum: int) -> tuple[int, str, b
                 for shard in store.shard_paths(out)[:: generator.randint(1, 3)]:
                     shard.unlink(missing_ok=name != "merge")
         where = [str(out)] if name in _OF_FOLDERS else [str(file)]
-        if name == "trace":
-            where += ["--cell", "1"]
-        elif name not in (*_OF_FILES, *_OF_FOLDERS):
+        if name not in (*_OF_FILES, *_OF_FOLDERS):
             where += ["--out", str(out)]
         process = subprocess.Popen(
             [sys.executable, "-c", BEGIN, name, *where, *options],
@@ -737,26 +791,27 @@ def stores(a: Attack, generator: random.Random) -> None:
 
 
 KINDS: Final[dict[Callable[[Attack, random.Random], None], int]] = {
-    changed_experiments: 350,
+    changed_experiments: 300,
     odd_places: 60,
     odd_arguments: 80,
     odd_locks: 60,
-    forged_manifests: 250,
+    odd_files: 80,
+    forged_manifests: 200,
     forged_footers: 60,
     forged_tables: 40,
-    flipped_bits: 200,
-    lost_files: 60,
-    unreadable_shards: 30,
+    flipped_bits: 150,
+    lost_files: 40,
+    unreadable_shards: 20,
     stores: 60,
     two_runs: 30,
     hostile_names: 30,
     too_large_grids: 30,
-    caches: 60,
-    full_disks: 20,
-    schedulers: 20,
-    surroundings: 60,
-    kills: 40,
-    interrupts: 200,
+    caches: 30,
+    full_disks: 12,
+    schedulers: 16,
+    surroundings: 50,
+    kills: 30,
+    interrupts: 100,
 }
 """What is tried, and how often."""
 

@@ -232,7 +232,7 @@ def test_a_sign_of_life_that_takes_long_does_not_bring_the_lock_back(
 
 
 RECORD: Final = {
-    **{"pid": 1, "host": "elsewhere", "machine": "another", "started": "2026"},
+    **{"pid": 1, "host": "elsewhere", "machine": "another", "started": "2026-12-01"},
     **{"token": "its own", "beat": "00000007"},
 }
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mc.store.files import FOLDERS, MANIFEST, TABLES, sha256, write
+from mc.store.files import FOLDERS, MANIFEST, TABLES, content_of, sha256, write
 from mc.store.paths import FolderError
 
 PROGRAM: Final = "retrystorm"
@@ -138,7 +138,7 @@ def read_manifest(
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(content_of(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

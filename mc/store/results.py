@@ -24,6 +24,7 @@ from mc.store.files import (
     PARTIAL,
     TABLES,
     check_guard,
+    content_of,
     sha256,
     table_file,
 )
@@ -356,9 +357,12 @@ class Results:
         paths = shard_paths(self.folder)
         if self.complete:
             by_name = {path.name: path for path in paths}
-            for name in self.manifest["shards"]:
+            for name, n_bytes in self.manifest["shards"].items():
                 if name not in by_name:
                     raise FolderError(f"{self.shard_folder / name}: missing; {_MAKE_ANEW}")
+                path = by_name[name]
+                if not is_remote(path) and path.stat().st_size != n_bytes:
+                    raise FolderError(f"{path}: damaged (not as long as it was); {_MAKE_ANEW}")
             return [by_name[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; start the same command again")
@@ -446,7 +450,7 @@ def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> byt
     """
     path = folder / table_file(name)
     try:
-        content = path.read_bytes()
+        content = content_of(path)
     except FileNotFoundError as error:
         raise FolderError(f"{path}: missing; {_MAKE_ANEW}") from error
     if sha256(content) != manifest["tables"][name]:
