@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -772,6 +773,20 @@ def test_a_full_disk_behind_stdout_is_one_message(command: str) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "stdout: No space left on device"
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_what_is_read_while_it_is_printed_is_not_one_of_stdout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    invoke("run", write(SMALL))
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("mc.store.results.content_of", fail)
+    code, out, err = invoke("show", "results/small")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"results/small/\S+: Input/output error; once that is mended, .*\n", err)
 
 
 SIGNALLED: Final = """
