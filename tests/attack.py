@@ -366,10 +366,14 @@ def odd_places(a: Attack, generator: random.Random) -> None:
 def hostile_names(a: Attack, generator: random.Random) -> None:
     """Names that spreadsheets, pages and terminals would run."""
     name = "".join(generator.choices(NASTY, k=2))
-    path, out = a.file(name=name), a.place / "named"
-    code, _ = told("run", str(path), "--out", str(out), "--force", "--no-report")
+    odd = generator.choice(("x", "\x1b[31m", "\u202e", "\n", "=1+1", "*?[", "--help"))
+    path, out = a.file(name=name).rename(a.place / f"{odd}.toml"), a.place / "named"
+    shutil.rmtree(out, ignore_errors=True)
+    code, _ = told("run", "--out", str(out), "--no-report", "--", str(path))
+    path.unlink()
     if code:
         return
+    assert told("status", str(out))[0] == 0
     csv = told("show", str(out), "--format", "csv", "--table", "cells")[1]
     cells = [cell.strip('"') for line in csv.splitlines()[1:] for cell in line.split(",")[1:3]]
     assert not any(cell[:1] in "=+@\t" for cell in cells if cell), cells

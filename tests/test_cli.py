@@ -775,6 +775,17 @@ def test_a_full_disk_behind_stdout_is_one_message(command: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="names that Windows has not")
+def test_a_file_may_be_called_anything_and_moves_no_cursor() -> None:
+    name = "x\x1b[31m\u202e.toml"
+    Path(write(SMALL)).rename(name)
+    code, out, err = invoke("run", name, "--out", "out")
+    assert code == 0, err
+    assert "trace 'x?[31m?.toml'" in out
+    assert all(c.isprintable() or c == "\n" for c in out)
+    assert invoke("status", "out")[0] == 0
+
+
 def test_an_error_of_what_is_read_while_it_is_printed_is_not_one_of_stdout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -372,16 +372,21 @@ def _warnings(results: Results, width: int) -> list[Text]:
     return [Text(part) for line in lines if line for part in textwrap.wrap(line.strip(), width)]
 
 
+def _in_a_shell(path: Path) -> str:
+    """Write a path as an argument; what would move a terminal's cursor is a question mark."""
+    return shlex.quote("".join(c if c.isprintable() else "?" for c in str(path)))
+
+
 def next_steps(results: Results, file: Path, width: int) -> list[Text]:
     """Name three commands that go on from here."""
-    folder = shlex.quote(str(results.folder))
+    folder = _in_a_shell(results.folder)
     commands = {f"retrystorm show {folder}": "every number"}
     if results.keeps_rows and results.cells.height > 1:
         load = "times_usual" if results.cells["fault_rounds"].max() else "multiplier"
         question = f'best {folder} --metric dropped --subject-to "{load} <= 2"'
         commands[f"retrystorm {question}"] = "the best for a load"
     if results.cells.height <= MAX_CELLS:
-        commands[f"retrystorm trace {shlex.quote(str(file))}"] = "one run, round by round"
+        commands[f"retrystorm trace {_in_a_shell(file)}"] = "one run, round by round"
     else:
         commands[f"retrystorm frontier {folder} failed_share multiplier"] = "what is worth it"
     longest = max(map(len, commands))

@@ -74,7 +74,8 @@ def new_manifest(
         "format": FORMAT,
         "complete": False,
         "title": experiment.title,
-        "file": Path(experiment.path).name,
+        # a file may be called anything, a text in a manifest not
+        "file": "".join(c if c.isprintable() else "?" for c in Path(experiment.path).name),
         "experiment": experiment.source,
         "experiment_sha256": _experiment_hash(experiment.source),
         "generator": experiment.generator,
