@@ -81,6 +81,7 @@ def test_many_random_budgets_are_the_oracles_rows(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # each combination is a loop, which takes seconds to compile
 @pytest.mark.parametrize("seed", range(200, 204))
 def test_random_budgets_in_all_loops_are_the_oracles_rows(seed: int) -> None:
     worlds = random_worlds(seed, 100, "budgets")
@@ -260,6 +261,18 @@ def test_tokens_of_fifty_clients_are_not_those_of_one() -> None:
     )
     allowed = [(one["requests"] - one["denied"]).unique().to_list() for one in rows]
     assert allowed == [[200], [249]]
+
+
+@pytest.mark.parametrize(("calm", "times_usual"), [(5, 1.8), (20, 3.5), (60, 7.9)])
+def test_a_budget_that_never_forgets_is_decided_by_the_calm(calm: int, times_usual: float) -> None:
+    """27 tries, 30 %, an outage of 3 s; the mean of 100 runs is known to 0.03."""
+    cell = mc.Cell(
+        rounds=100 * (calm + 3), fault_start=100 * calm, fault_rounds=300, tries=(3, 3, 3),
+        chain="flattened", budget=0.3,
+    )  # fmt: skip
+    rows = mc.simulate([cell], replications=100, seed=2)
+    got = rows["window_calls"].mean() / (300 * 0.9722)  # type: ignore[operator]
+    assert got == pytest.approx(times_usual, abs=0.1)
 
 
 def test_a_budget_with_a_window_forgets_healthy_minutes() -> None:

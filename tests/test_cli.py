@@ -122,7 +122,9 @@ def test_methods_are_a_paragraph_and_a_table_with_intervals() -> None:
     text = " ".join(out.partition("\n\n")[0].split())
     for said in (
         f"retrystorm {mc.__version__} (",
-        "4 cells, combinations of parameters: 2 scenarios, 2 policies.",
+        'The experiment "small" has 4 cells, combinations of parameters: 2 scenarios, 2 policies.',
+        "rounds of 10 ms,",
+        "With fewer than 200 replications intervals are rough.",
         "for 40 replications.",
         f"the seed {results.manifest['seed']}:",
         f"small.toml: {results.manifest['experiment_sha256']};",
@@ -138,6 +140,28 @@ def test_methods_are_a_paragraph_and_a_table_with_intervals() -> None:
     assert tex.count("&") == 5 * (2 + 3 - 1)
     assert "scenario & policy & failed\\_share & times\\_usual & peak \\\\" in tex
     assert not re.search(r"(?<!\\)[%_#]", tex), "LaTeX would take it for a command"
+
+
+@pytest.mark.parametrize("n", [199, 200])
+def test_intervals_of_fewer_than_200_replications_are_marked(n: int) -> None:
+    """They may cover less than they promise, and nobody reads the column that says so."""
+    mc.run(write(SMALL), replications=n)
+    tables = {
+        "show": ["results/small"],
+        "compare": ["results/small", "three", "none"],
+        "sensitivity": ["small.toml", "--replications", str(n)],
+    }
+    for command, arguments in tables.items():
+        out = invoke(command, *arguments)[1]
+        assert bool(re.search(r" ~\d", out)) == ("~: rough" in out) == (n < 200), command
+    said = {
+        "best": ["results/small", "--metric", "calls"],
+        "frontier": ["results/small", "dropped", "calls"],
+        "methods": ["results/small"],
+    }
+    for command, arguments in said.items():
+        assert ("are rough" in invoke(command, *arguments)[1]) == (n < 200), command
+    assert ("± ~" in mc.load("results/small")._repr_html_()) == (n < 200)
 
 
 def test_messages_go_to_stderr() -> None:
@@ -731,7 +755,7 @@ def test_show_of_an_unfinished_run_says_what_to_do() -> None:
     store.write_manifest(folder, mc.load(folder).manifest | {"complete": False})
     code, out, err = invoke("show", "results/small")
     assert code == 2
-    assert "start the same command again" in err
+    assert "run the same command again" in err
     assert out == "", "nothing is printed before the fault is known"
 
 

@@ -23,6 +23,7 @@ from mc import store
 from mc.cli import app
 from mc.decisions import QuestionError
 from mc.runner import choose
+from mc.statistics import with_ratios
 from mc.statistics.best import UNDECIDED, YES
 from mc.store import FolderError
 
@@ -111,6 +112,17 @@ def test_any_two_cells_are_compared_as_scipy_compares_pairs(sweep: Path) -> None
     assert {name: got[name] for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_cell_is_named_by_its_number_and_one_text_needs_no_list(sweep: Path) -> None:
+    expected = mc.compare(sweep, "7", "6", ["dropped"], ["scenario=long"])
+    got = mc.compare(sweep, 7, 6, "dropped", "scenario=long")
+    assert_frame_equal(got, expected)
+    one = mc.best(sweep, "dropped", subject_to=BOUND, per="policy", where="budget=0.1")
+    lists = mc.best(sweep, "dropped", subject_to=[BOUND], per=["policy"], where=["budget=0.1"])
+    assert_frame_equal(one, lists)
+    with pytest.raises(QuestionError, match="cell 99 does not exist"):
+        mc.frontier(sweep, "dropped", "calls", where=99)
+
+
 def test_cells_are_paired_by_all_that_neither_side_fixes(sweep: Path) -> None:
     found = mc.compare(sweep, "budget=0.1", "budget=none", ["calls"])
     got = found.select("left", "right").rows()
@@ -188,9 +200,15 @@ def test_rows_are_printed_with_the_names_of_their_cells(sweep: Path) -> None:
     options = ("--table", "replications", "--format", "csv")
     printed = runner.invoke(app, ["show", str(sweep), *options]).stdout
     got = pl.read_csv(printed.encode(), infer_schema_length=None)
-    rows = mc.load(sweep).replications
+    rows = with_ratios(mc.load(sweep).replications, mc.load(sweep).cells)
+    assert {"times_usual", "failed_share"} <= {*rows.columns}
     assert got.columns[:5] == ["cell", "scenario", "policy", "budget", "budget_text"]
     assert_frame_equal(got.select(rows.columns), rows, check_dtypes=False)
+    results = mc.load(sweep)
+    expected = results.named(results.replications)
+    lazily = results.named(results.scan()).collect()
+    assert_frame_equal(lazily, expected, check_row_order=False)
+    assert_frame_equal(results.named(expected.lazy()).collect(), expected)
 
 
 def test_a_notebook_shows_means_by_the_names_of_cells(sweep: Path) -> None:
@@ -367,6 +385,33 @@ def test_the_frontier_holds_the_cells_that_no_other_beats(sweep: Path) -> None:
     assert got == pytest.approx(expected)
 
 
+def test_means_have_the_intervals_of_the_summary_or_none(sweep: Path) -> None:
+    summary = mc.load(sweep).summary
+    half = (pl.col("ci_high") - pl.col("ci_low")) / 2
+    for metric in ("dropped", "late_share"):
+        expected = summary.filter(metric=metric).select(half).to_series().to_list()
+        assert None in expected or metric == "dropped"
+        found = mc.frontier(sweep, metric, "calls", per=[]).sort("cell")
+        assert found[f"{metric}_half_width"].to_list() == pytest.approx(expected)
+        found = mc.best(sweep, metric, per=[], subject_to=["calls > 0"]).sort("cell")
+        assert found["mean_half_width"].to_list() == pytest.approx(expected)
+        assert found["calls_half_width"].null_count() == 0
+
+
+def test_a_bound_for_the_worst_case_is_called_one(tmp_path: Path) -> None:
+    """The longer of two caps is hardly ever reached: in 30 runs most pairs differ too seldom."""
+    folder = run(tmp_path, BROWNOUT.replace("[32, 256]", "[32, 64, 256]"))
+    found = mc.best(folder, "dropped", per=["budget"])
+    bounds = found.filter("is_bound")
+    assert bounds.height > 0
+    assert (bounds["n_needed"].drop_nulls() > 30).all()
+    assert found.filter(~pl.col("is_bound"))["n_needed"].null_count() == (
+        found.height - bounds.height
+    )
+    shown = runner.invoke(app, ["best", str(folder), "--metric", "dropped", "--per", "budget"])
+    assert "too few" in shown.stdout
+
+
 def test_a_frontier_needs_two_metrics(sweep: Path) -> None:
     with pytest.raises(QuestionError, match="two different metrics"):
         mc.frontier(sweep, "dropped", "dropped")
@@ -413,10 +458,39 @@ def test_the_commands_answer_programs(sweep: Path) -> None:
     best = runner.invoke(app, ["best", str(sweep), *asked])
     got = json.loads(best.stdout)
     assert len(got) == 12
-    assert {"cell", "scenario", "policy", "budget", "mean", "candidate"} <= got[0].keys()
+    names = {"cell", "scenario", "policy", "budget", "budget_text", "mean", "candidate"}
+    assert names <= got[0].keys()
     compared = runner.invoke(app, ["compare", str(sweep), "1", "0", *asked])
     got = json.loads(compared.stdout)
     assert [line["metric"] for line in got] == ["dropped"]
+
+
+def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
+    """27 tries drop nothing, and leave requests waiting: no answer without a word."""
+    file = tmp_path / "late.toml"
+    file.write_text(
+        'title = "late"\nreplications = 40\n[fixed]\nrounds = 620\nfault_start = 100\n'
+        "fault_rounds = 500\nfault_capacity = 1\nbackoff_cap = 320\n"
+        '[[policy]]\nname = "none"\n[[policy]]\nname = "27"\ntries = [27]\n'
+    )
+    checked = runner.invoke(app, ["check", str(file)])
+    assert "a request may wait longer than the run goes on after the fault" in checked.stderr
+    out = str(tmp_path / "late")
+    ran = runner.invoke(app, ["run", str(file), "--out", out])
+    told = "Undecided when the runs end, neither successful nor dropped: up to "
+    asked = {
+        "best": ["--metric", "dropped"],
+        "frontier": ["failed_share", "multiplier"],
+        "compare": ["27", "none", "--metric", "dropped"],
+    }
+    for command, arguments in asked.items():
+        assert told in runner.invoke(app, [command, out, *arguments]).stderr, command
+    assert told in ran.stdout
+    for command in ("show", "methods"):
+        printed = runner.invoke(app, [command, out]).stdout
+        assert told in " ".join(printed.split()), command
+    calls = runner.invoke(app, ["best", out, "--metric", "calls"])
+    assert told not in calls.stderr, "every call was counted"
 
 
 def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Where, metric_for_reader, print_answers
+from mc.cli.questions import Where, metric_for_reader, print_answers, say_undecided
 from mc.cli.stderr import errors_as_messages
 
 if TYPE_CHECKING:
@@ -53,13 +53,14 @@ def compare(
         metrics = () if metric == ["all"] else metric or HEADLINE
         results = store.load(folder)
         differences = decisions.compare(results, left, right, metrics, where or ())
+        say_undecided(results, differences["metric"].unique().to_list())
         print_answers(differences, form, partial(_blocks, manifest=results.manifest))
 
 
 def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from mc.cli.result_tables import is_rough
+    from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import MISSING, format_estimate, half_width
     from mc.store import for_reader
@@ -95,6 +96,8 @@ def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[
                 "n: replications in which both come within the run; the difference is of these",
                 "dim",
             )
+    if any(map(is_rough, told.drop_nulls("ci_low").iter_rows(named=True))):
+        yield Text(ROUGH, "dim")
 
 
 def _percent(share: float | None) -> float | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
+    from mc.store import Results
+
 MAX_ENTRIES: Final = 10
 """So many cells a terminal shows of a question, equal ones counted once."""
 
@@ -74,6 +76,16 @@ class Question(NamedTuple):
     entries: dict[int, Entry]
 
 
+def say_undecided(results: Results, metrics: Iterable[str]) -> None:
+    """Say on stderr that answers about such a metric would be others if the runs went on."""
+    from mc.cli.stderr import write_message
+    from mc.store import OF_UNDECIDED, undecided_told
+
+    told = undecided_told(results) if any(m.startswith(OF_UNDECIDED) for m in metrics) else ""
+    if told:
+        write_message(told)
+
+
 def names_in(per: Per) -> tuple[str, ...]:
     """Return the names that --per was given, each once; none for all."""
     if per is None:
@@ -107,10 +119,11 @@ def questions(
     the experiment. With `every` each of many equal cells is named.
     """
     from mc.decisions import cell_name
+    from mc.model.columns import BUDGET_TEXT
     from mc.model.digits import MIN_REPLICATIONS
 
     coordinates = answers.columns[: answers.columns.index(first_answer)]
-    coordinates = [name for name in coordinates if name != "cell"]
+    coordinates = [name for name in coordinates if name not in ("cell", BUDGET_TEXT)]
     axes = [name for name in coordinates if name not in per] or coordinates
     by_question = answers.group_by(per, maintain_order=True) if per else [((), answers)]
     for _, cells in by_question:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mc.cli.readable import first_three, first_to_last
-from mc.model.digits import counted
+from mc.model.digits import MIN_REPLICATIONS, counted
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ MAX_CELLS: Final = 40
 
 RANGE: Final = {"5 %": "p05", "95 %": "p95"}
 """Between these lie nine of ten runs: what a single outage may bring."""
+
+ROUGH: Final = f"~: rough, of fewer than {MIN_REPLICATIONS} replications: may cover less than 95 %."
 
 VERDICT_STYLES: Final = {HOLDS: "green", FAILS: "red", DEPENDS: "yellow"}
 """How a terminal marks the verdicts."""
@@ -267,6 +269,7 @@ class ClaimTexts(NamedTuple):
     verdict: str
     share: str
     interval: str
+    operands: str
     difference: str
     lesson_share: str
     to_decide: str
@@ -275,7 +278,7 @@ class ClaimTexts(NamedTuple):
 def claim_texts(results: Results) -> Iterator[ClaimTexts]:
     """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
     from mc.model import METRICS, units
-    from mc.model.digits import MISSING
+    from mc.model.digits import MISSING, number_text
     from mc.store import for_reader
 
     per_second = readers_second(results)
@@ -285,20 +288,27 @@ def claim_texts(results: Results) -> Iterator[ClaimTexts]:
         unit = units.for_reader(own, per_second)[0]
         interval = ""
         if claim["share_low"] is not None:
-            interval = _interval(claim["share_low"], claim["share_high"])
+            interval = interval_text(claim["share_low"], claim["share_high"])
         lesson_share = claim["lesson_share"]
+        metric, right = claim["link_metric"], claim["right"]
+        operands = ""
+        if metric:
+            if results.manifest["experiment"]["claim"][claim["claim"]].get("value") is not None:
+                right = number_text(float(right), [metric], per_second)
+            operands = f"{metric}: {claim['left']} - {right}"
         yield ClaimTexts(
             claim["text"],
             claim["verdict"] or MISSING,
             MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}",
             interval,
+            operands,
             with_error(*estimate_texts(claim)) + (f" {unit}" if unit != own else ""),
             "" if lesson_share is None else f"{100 * lesson_share:.1f}",
             "" if claim["n_to_decide"] is None else f"{claim['n_to_decide']:,}",
         )
 
 
-def _interval(low: float, high: float) -> str:
+def interval_text(low: float, high: float) -> str:
     """An interval of a share in percent; one that reaches 0 or 100 is a bound."""
     if low == 0 or high == 1:
         return f"at most {_percent(high)}" if low == 0 else f"at least {_percent(low)}"
@@ -308,23 +318,23 @@ def _interval(low: float, high: float) -> str:
 def title_of(name: str, cell: Mapping[str, Any], metrics: Sequence[str]) -> str:
     """The line above the numbers of a cell: its name, and how often its peak is too much."""
     title = f"{name} (max_attempts {cell['max_attempts']}{cell['replications_text']})"
-    share = cell["peak"]["share_above_capacity"] if "peak" in metrics else None
-    if share is None:
+    of_peak = cell["peak"] if "peak" in metrics else None
+    if of_peak is None or of_peak["share_above_capacity"] is None:
         return title
-    return f"{title}, peak above capacity in {_percent(share)} %"
+    share, low, high = (of_peak[f"share_above_capacity{end}"] for end in ("", "_low", "_high"))
+    sure = "" if low is None else f" ({interval_text(low, high)})"
+    return f"{title}, peak above capacity in {_percent(share)} %{sure}"
 
 
 def is_rough(estimate: Mapping[str, Any]) -> bool:
     """Whether it is of too few replications for its interval to cover what it promises."""
-    from mc.model.digits import MIN_REPLICATIONS
-
     return bool(estimate["n"] < MIN_REPLICATIONS)
 
 
 def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
     """Yield what the means that are shown need to be understood."""
     from mc.model import NO_STORM_STAYS
-    from mc.model.digits import MIN_REPLICATIONS, share_text, unseen
+    from mc.model.digits import share_text, unseen
 
     shown = [
         cell[metric]
@@ -341,7 +351,7 @@ def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
         share = share_text(unseen(n))
         yield f"No ±, the same in all {n:,}: it is another in at most {share} of runs (95 %)."
     if any(is_rough(e) and e["ci_low"] is not None for e in shown):
-        yield f"~: rough, of fewer than {MIN_REPLICATIONS} replications: may cover less than 95 %."
+        yield ROUGH
     if "drain" in metrics and any(not cell["queue"] for cell in cells.values()):
         yield f"drain: {NO_STORM_STAYS}."
     if any(e["share_defined"] < 1 for e in shown):
@@ -371,28 +381,6 @@ def of_a_run(estimate: Mapping[str, Any], name: str, decimals: int) -> str:
         # what did not come within the run has the highest ranks
         return "later" if estimate["n"] and estimate["share_defined"] < 1 else ""
     return to_fixed(value, decimals)
-
-
-def undecided(results: Results) -> Iterator[str]:
-    """Yield a warning if requests are neither successful nor dropped when the runs end."""
-    import polars as pl
-
-    from mc.model.digits import UNDECIDED
-
-    of_both = results.scan_summary().filter(pl.col("metric").is_in(["in_flight", "requests"]))
-    means = of_both.select("cell", "metric", "mean").collect()
-    share = means.pivot("metric", index="cell", values="mean").select(
-        "cell", share=pl.col("in_flight") / pl.col("requests")
-    )
-    late = share.filter(pl.col("share") > UNDECIDED)
-    if late.is_empty():
-        return
-    most = float(late["share"].max() or 0)  # type: ignore[arg-type]
-    yield (
-        f"\nUndecided when the runs end, neither successful nor dropped: up to {100 * most:.2g} % "
-        f"of the requests, more than {100 * UNDECIDED:g} % in {late.height} of "
-        f"{results.cells.height} cells. Compare no drops there; longer runs would decide them."
-    )
 
 
 def estimate_texts(line: Mapping[str, Any], name: str = "mean_difference") -> tuple[str, str]:

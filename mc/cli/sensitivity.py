@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mc.cli import options
 from mc.cli.questions import print_answers
 from mc.cli.signals import interruptible
+from mc.cli.stderr import write_message
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,10 +27,10 @@ def sensitivity(
 
     Nothing is written. FILE is run as it is, and with rounds half as long, every time and capacity
     converted: the same system, but what arrives within a round meets its capacity together, so
-    shorter rounds drop more. At most 1,000 replications of each cell are made unless --replications
-    asks for more.
+    shorter rounds drop more as a rule. At most 1,000 replications of each cell are made unless
+    --replications asks for more.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import runner
 
         found = runner.sensitivity(
@@ -38,6 +39,7 @@ def sensitivity(
             seed=seed,
             jobs=jobs,
             overrides=options.name_values(settings),
+            say=write_message,
         )
         print_answers(found, form, _blocks)
 
@@ -45,11 +47,13 @@ def sensitivity(
 def _blocks(found: pl.DataFrame) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
-    from mc.model.digits import format_estimate, half_width
+    from mc.model.digits import counted, format_estimate, half_width
 
-    yield "Means with rounds as in the file and half as long, and their difference with the"
-    yield "half-width of its 95 % interval (each alone; independent samples)."
+    n = counted(int(found["n"].max() or 0), "replication")  # type: ignore[arg-type]
+    yield f"Means of {n}, with rounds as in the file and half as long, and"
+    yield "their difference with the half-width of its 95 % interval (each alone)."
     names = found.columns[1 : found.columns.index("metric")]
     for key, lines in found.group_by(names, maintain_order=True):
         yield Text("\n" + ", ".join(str(value) for value in key if value != "default"), "bold")
@@ -58,8 +62,23 @@ def _blocks(found: pl.DataFrame) -> Iterator[RenderableType]:
             difference, error = format_estimate(
                 line["difference"], half_width({"ci_low": line["low"], "ci_high": line["high"]})
             )
-            means = (f"{line[name]:.5g}" for name in ("mean", "half_rounds"))
+            means = (
+                _mean(line["mean"], line["share_defined"]),
+                _mean(line["half_rounds"], line["half_rounds_share_defined"]),
+            )
             unit = f", {line['unit']}" if line["unit"] == "s" else ""
             change = "" if line["change"] is None else f"{100 * line['change']:.1f}"
+            error = f"~{error}" if error and is_rough(line) else error
             table.add_row(line["metric"] + unit, *means, difference, error, change)
         yield table
+    if (found.select("share_defined", "half_rounds_share_defined").min_horizontal() < 1).any():
+        yield Text("in ... %: runs in which it comes before they end; the mean is of these", "dim")
+    if any(map(is_rough, found.drop_nulls("low").iter_rows(named=True))):
+        yield Text(ROUGH, "dim")
+
+
+def _mean(mean: float | None, share: float) -> str:
+    """A mean, and in which share of the replications there is one if not in all."""
+    if mean is None:
+        return ""
+    return f"{mean:.5g}" if share == 1 else f"{mean:.5g}\nin {100 * share:.1f} %"

@@ -26,7 +26,6 @@ from mc.cli.result_tables import (
     percent_defined,
     reproduced,
     scenario_tables,
-    undecided,
     with_error,
 )
 from mc.cli.stderr import errors_as_messages, fail
@@ -121,8 +120,15 @@ def _all_tables(results: Results) -> dict[str, Any]:
 
 
 def _whole_table(results: Results, name: str) -> pl.DataFrame:
-    """A table with all its columns; each line of a cell has the cell's value on every axis."""
+    """A table with all its columns; each line of a cell has the cell's value on every axis.
+
+    Rows have the ratios of their counters, too.
+    """
     frame: pl.DataFrame = getattr(results, name)
+    if name == "replications":
+        from mc.statistics import with_ratios
+
+        frame = with_ratios(frame, results.cells)
     return results.named(frame) if name in ("replications", "histograms") else frame
 
 
@@ -131,6 +137,8 @@ def _whole_table(results: Results, name: str) -> pl.DataFrame:
 
 def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     """The same as on a terminal."""
+    from mc.store import undecided_told
+
     title, *lines = introduction(results)
     yield f"**{escaped(title)}**"
     for line in lines:
@@ -151,10 +159,10 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     n_more = n_cells_left_out(results)
     if n_more and not every:
         yield from ("", f"{n_more} more cells are in summary.parquet.")
-    for line in (*undecided(results), reproduced(results)):
-        yield from ("", escaped(line.strip())) if line else ()
+    for line in (undecided_told(results), reproduced(results)):
+        yield from ("", escaped(line)) if line else ()
     if results.claims.height:
-        heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
+        heads = ["claim", "verdict", "holds in %", "95 % interval", "left - right", "difference"]
         heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []
         with_lesson = results.claims["lesson_share"].count() > 0
         rows = map(partial(_claim_row, with_lesson=with_lesson), claim_texts(results))
@@ -188,7 +196,8 @@ def _markdown_mean(estimate: Mapping[str, Any]) -> str:
 def _claim_row(claim: ClaimTexts, with_lesson: bool) -> list[str]:
     """A line of the claims; how many replications decide one stands with its verdict."""
     to_decide = f", about {claim.to_decide} decide" if claim.to_decide else ""
-    row = [claim.text, claim.verdict + to_decide, claim.share, claim.interval, claim.difference]
+    row = [claim.text, claim.verdict + to_decide, claim.share, claim.interval]
+    row += [claim.operands, claim.difference]
     return [*row, claim.lesson_share] if with_lesson else row
 
 

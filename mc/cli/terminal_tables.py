@@ -28,7 +28,6 @@ from mc.cli.result_tables import (
     reproduced,
     scenario_tables,
     title_of,
-    undecided,
 )
 from mc.model.thresholds import OPEN
 
@@ -41,6 +40,8 @@ FAR_OUT: Final = 0.05
 
 def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[RenderableType]:
     """Yield all that is printed of a finished run, see `show`."""
+    from mc.store import undecided_told
+
     single = is_single(results)
     yield from introduction(results)
     if adjusted and not single:
@@ -60,8 +61,8 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     if n_more and not every:
         command = f"retrystorm show {results.folder} --all"
         yield f"\n{n_more} more cells: {command}, or read summary.parquet"
-    for line in undecided(results):
-        yield Text(line)
+    if told := undecided_told(results):
+        yield Text(f"\n{told}")
     if single:
         yield from filter(None, [reproduced(results)])
     else:
@@ -243,16 +244,16 @@ def _claim_blocks(results: Results) -> Iterator[RenderableType]:
 
 def _claims_table(results: Results) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("claim", ratio=1, overflow="fold")
+    table.add_column("claim\nleft - right", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
-    table.add_column("difference\nleft - right", justify="right", no_wrap=True)
+    table.add_column("difference\n(95 % interval)", justify="right", no_wrap=True)
     with_lesson = results.claims["lesson_share"].count() > 0
     if with_lesson:
         table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=not with_lesson)
     for claim in claim_texts(results):
         table.add_row(
-            Text(claim.text),
+            Text.assemble(claim.text, (f"\n{claim.operands}" if claim.operands else "", "dim")),
             f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
             claim.difference.replace(" ± ", "\n± "),
             *([claim.lesson_share] if with_lesson else []),

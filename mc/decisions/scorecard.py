@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
 from mc.decisions.choosing import QuestionError, coordinates, place_name, places
 from mc.decisions.ranking import best_among, frontier_among
-from mc.model import METRICS, units
+from mc.model import METRICS, Metric, units
 from mc.model.digits import (
     half_width,
     known_digits,
@@ -20,6 +21,8 @@ from mc.model.digits import (
 )
 from mc.statistics.best import NO, YES, Goal
 from mc.store import Results
+
+_T = TypeVar("_T")
 
 MOST_LINES: Final = 10
 """Lines of a sweep."""
@@ -36,7 +39,20 @@ ALIKE_LOAD: Final = 0.05
 _LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
 
-_LOADS: Final = ("times_usual", "multiplier")
+LOADS: Final = ("times_usual", "multiplier")
+"""How load is counted: in the fault; without one, over the whole run."""
+
+HEADS: Final = (
+    ("failed_share", "requests\nfailed"),
+    ("late_share", "requests\nlate"),
+    ("times_usual", "storm,\nx usual"),
+    ("multiplier", "calls per\nrequest"),
+    ("peak", "peak,\nx capacity"),
+    ("recovered", "runs that\nrecover"),
+    ("recovery", "recovered\nafter"),
+    ("drain", "retries\ngone after"),
+)
+"""The metrics that may have a column, with its head."""
 
 _READ: Final = [
     *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
@@ -163,10 +179,10 @@ class Scorecard:
         """How much happens: the largest load, and the share of requests that fails, 1 in all."""
         return max(
             (
-                score.mean if column.metric in _LOADS else score.mean / 100
+                score.mean if column.metric in LOADS else score.mean / 100
                 for line in self.lines
                 for column, score in zip(self.columns, line.scores, strict=True)
-                if score is not None and column.metric in (*_LOADS, "failed_share")
+                if score is not None and column.metric in (*LOADS, "failed_share")
             ),
             default=0.0,
         )
@@ -192,8 +208,7 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
     the load; both take rows, so a folder of histograms has neither.
     """
-    wanted = [metric for metric, _ in _columns()]
-    estimates = _estimates(results, wanted)
+    estimates = _estimates(results, [metric for metric, _ in HEADS])
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
         _scorecard(results, str(scenario), cells, estimates, most_lines)
@@ -213,20 +228,6 @@ def _by_cell(estimates: pl.DataFrame, cells: Iterable[int]) -> dict[int, dict[st
     for line in estimates.filter(pl.col("cell").is_in(list(found))).iter_rows(named=True):
         found[line["cell"]][line["metric"]] = line
     return found
-
-
-def _columns() -> tuple[tuple[str, str], ...]:
-    """The metrics that may have a column, with its head."""
-    return (
-        ("failed_share", "requests\nfailed"),
-        ("late_share", "requests\nlate"),
-        ("times_usual", "storm,\nx usual"),
-        ("multiplier", "calls per\nrequest"),
-        ("peak", "peak,\nx capacity"),
-        ("recovered", "runs that\nrecover"),
-        ("recovery", "recovered\nafter"),
-        ("drain", "retries\ngone after"),
-    )
 
 
 def _scorecard(
@@ -278,14 +279,14 @@ def _scorecard(
 def _columns_of(results: Results, estimates: pl.DataFrame) -> tuple[Column, ...]:
     """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
     highest = dict(estimates.group_by("metric").agg(pl.col("mean").max()).iter_rows())
-    has = {metric: highest.get(metric) is not None for metric, _ in _columns()}
+    has = {metric: highest.get(metric) is not None for metric, _ in HEADS}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         # more columns do not fit a line; who waits long matters less than whether it ends
         *(["drain", "late_share"] if has["recovered"] else []),
         *(m for m in ("late_share", "drain") if has[m] and highest[m] < _LEAST[m]),
     }
-    shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
+    shown = [(m, head) for m, head in HEADS if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
 
 
@@ -371,7 +372,7 @@ def _each(cells: pl.DataFrame) -> list[list[int]]:
 
 def _load(columns: Sequence[Column]) -> str:
     """The metric that says how much is asked of the dependency."""
-    return next((c.metric for c in columns if c.metric in _LOADS), "")
+    return next((c.metric for c in columns if c.metric in LOADS), "")
 
 
 def _frontier(
@@ -379,12 +380,30 @@ def _frontier(
 ) -> pl.DataFrame | None:
     """The frontier of failures and load; None where it cannot be known."""
     load = _load(columns)
-    if not load or not results.keeps_rows:
-        return None
-    try:
-        return frontier_among(results, cells, (METRICS["failed_share"], METRICS[load]))
-    except QuestionError:
-        return None
+    return frontier_of(results, cells, load) if load else None
+
+
+def frontier_of(results: Results, cells: pl.DataFrame, load: str) -> pl.DataFrame | None:
+    """The frontier of failures and a load among some lines of the table of cells, found once.
+
+    None where it cannot be known, see `frontier_among`.
+    """
+
+    def find() -> pl.DataFrame | None:
+        try:
+            return frontier_among(results, cells, (METRICS["failed_share"], METRICS[load]))
+        except QuestionError:
+            return None
+
+    return _once(results, ("frontier", load, *cells["cell"]), find) if results.keeps_rows else None
+
+
+def _once(results: Results, asked: tuple[Any, ...], find: Callable[[], _T]) -> _T:
+    """The answer to a question, which is found when it is asked first."""
+    if asked not in results.answers:
+        results.answers[asked] = find()
+    answer: _T = results.answers[asked]
+    return answer
 
 
 def _sweep_groups(
@@ -434,15 +453,21 @@ def _best(results: Results, cells: pl.DataFrame, columns: Sequence[Column]) -> d
     for column in columns:
         if column.metric == "peak" and cells["capacity"].n_unique() > 1:
             continue  # peaks of different capacities do not compete
-        try:
-            goal: Goal = "max" if METRICS[column.metric].worst == "low" else "min"
-            ranked = best_among(results, cells, METRICS[column.metric], goal)
-        except QuestionError:
-            continue
-        best = set(ranked.filter("best")["cell"])
+        metric = METRICS[column.metric]
+        asked = ("best", column.metric, *cells["cell"])
+        best = _once(results, asked, partial(_surely_best, results, cells, metric))
         if len(best) < cells.height:
             found[column.metric] = best
     return found
+
+
+def _surely_best(results: Results, cells: pl.DataFrame, metric: Metric) -> set[int]:
+    """The cells that are surely the best; none where it cannot be known."""
+    goal: Goal = "max" if metric.worst == "low" else "min"
+    try:
+        return set(best_among(results, cells, metric, goal).filter("best")["cell"])
+    except QuestionError:
+        return set()
 
 
 # --- in a sentence --------------------------------------------------------------------------------

@@ -12,7 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mc.experiment.axes import MAX_CELLS, Axes, read_axes, read_axes_of_tables, read_presets
+from mc.experiment.axes import (
+    MAX_CELLS,
+    Axes,
+    read_axes,
+    read_axes_of_tables,
+    read_presets,
+    read_ranges_in_tables,
+    with_entries,
+)
 from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_excludes
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
@@ -21,9 +29,9 @@ from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
-from mc.model import METRICS, PARAMETERS, Thresholds, metrics_of, units
+from mc.model import METRICS, PARAMETERS, Thresholds, has_entries, metrics_of, units
 from mc.model.digits import axis_text
-from mc.model.settings import Settings
+from mc.model.settings import Settings, is_range
 from mc.model.settings import read as table_of
 from mc.model.traffic import Counts, Traffic
 
@@ -49,7 +57,8 @@ def read(
         The points of a design remain those of the file.
     overrides : mapping of str to str, optional
         Parameters that every cell shall share, written as in TOML (``{"tries": "[3, 3]"}``;
-        a bare ``none`` is allowed). One that the file varies cannot be overridden.
+        a bare ``none`` is allowed), or entries of its table (``{"budget.ratio": "0.2"}``). One
+        that the file varies cannot be overridden.
     progress : callable, optional
         Called now and then with the number of cells that are made, and that of all.
 
@@ -74,15 +83,17 @@ def read(
         # a fault of the file's seed is reported once, there
         is_sound = type(file_seed) is int and file_seed >= 0
         data["design"].setdefault("seed", file_seed if is_sound else DEFAULT_SEED)
-    if isinstance(data.get("fixed"), dict):
-        for name in overrides or {}:
-            data["fixed"].pop(name, None)
-    set_values = {name: _toml_value(text) for name, text in (overrides or {}).items()}
+    unset, set_values = outcome(within("--set", _set_values(overrides or {}, data)))
     folder = Path(os.path.expanduser(path)).parent
     faults, parts = outcome(_check(data, set_values, folder, progress))
+    faults = unset + faults
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
-    return _experiment(str(path), data, parts)
+    given = {"--replications": replications, "--seed": seed}
+    options = [text for name, n in given.items() if n is not None for text in (name, str(n))]
+    for name, text in (overrides or {}).items():
+        options += ["--set", " ".join(f"{name}={text}".split())]
+    return dataclasses.replace(_experiment(str(path), data, parts), options=tuple(options))
 
 
 def of_source(
@@ -236,6 +247,7 @@ def _check(
     yield from read_presets(data)
     yield from read_axes_of_tables(data)
     in_units = [*read_before, *(yield from read_quantities(data, overrides, folder))]
+    yield from read_ranges_in_tables(data)
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:
@@ -259,6 +271,34 @@ def _check(
     published = yield from read_published(file.published, cells)
     yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)
+
+
+def _set_values(overrides: Mapping[str, str], data: Mapping[str, Any]) -> Checked[dict[str, Any]]:
+    """Parse what the command line sets, and take it out of [fixed].
+
+    ``budget.ratio`` changes an entry of the table that [fixed] or the command line has, and with it
+    what a grid that varies other entries takes from [fixed].
+    """
+    fixed, grid = (
+        table if isinstance(table, dict) else {} for table in (data.get("fixed"), data.get("grid"))
+    )
+    values: dict[str, Any] = {}
+    # whole values first, so that their order does not count
+    for key, text in sorted(overrides.items(), key=lambda item: "." in item[0]):
+        name, _, entry = key.partition(".")
+        if not entry or not has_entries(name):
+            values[key] = _toml_value(text)
+            continue
+        before, change = values.get(name, fixed.get(name)), {entry: _toml_value(text)}
+        changed = yield from within(key, with_entries(before, change))
+        axis = grid.get(name)
+        if name in fixed and isinstance(axis, dict) and not is_range(axis) and entry not in axis:
+            fixed[name] = changed
+        else:
+            values[name] = changed
+    for name in values.keys() & fixed.keys() - grid.keys():
+        del fixed[name]
+    return values
 
 
 def _overrides(overrides: Mapping[str, Any], axes: Axes) -> Checked[dict[str, Any]]:

@@ -10,7 +10,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from mc.model import METRICS
+from mc.model import METRICS, Column
+from mc.model.columns import OF_METRIC, schema_of
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.style import INK, SERIES
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
 SHOWN: Final = ("times_usual", "peak", "dropped", "recovery")
 """What single runs are shown by: the storm, its highest round, who pays, and for how long."""
 
-_SCHEMA: Final = pl.Schema(
-    {"cell": pl.Int32(), "metric": pl.String(), "low": pl.Float64(), "high": pl.Float64()}
-    | {"replications": pl.Int64()}
-)
+BAR_COLUMNS: Final = {
+    "cell": Column("int32", "", "number of the cell"),
+    "metric": Column("text", "", "what is counted"),
+    "low": Column("float", OF_METRIC, "left end of a bar"),
+    "high": Column("float", OF_METRIC, "right end of the bar"),
+    "replications": Column("int64", "replications", "how many have a value in it"),
+}
+"""Columns of the table that `histograms` makes."""
+
+_SCHEMA: Final = schema_of(BAR_COLUMNS)
 
 _MOST_BARS: Final = 60
 """Bars of a histogram: of more values some share a bar."""
@@ -84,16 +91,16 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A line for each bar that is not empty: `cell`, `metric`, `low` and `high` (its ends, in
-        the unit of the metric), `replications`.
+        A line for each bar that is not empty, with `BAR_COLUMNS`.
     """
     frames = [_SCHEMA.to_frame()]
     for metric in SHOWN:
         cells = [cell for cell in scenario.chosen if (cell, metric) in counts]
         if not cells:
             continue
-        every = np.unique(np.concatenate([counts[cell, metric][0] for cell in cells]))
-        edges = _edges(every, _bar_width(scenario, cells, metric))
+        counted = [counts[cell, metric] for cell in cells]
+        every = np.unique(np.concatenate([values for values, _ in counted]))
+        edges = _edges(every, _bar_width(counted))
         for cell in cells:
             values, weights = counts[cell, metric]
             heights = np.histogram(values, edges, weights=weights)[0].astype(np.int64)
@@ -109,14 +116,14 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _bar_width(scenario: Scenario, cells: list[int], metric: str) -> float:
+def _bar_width(counted: list[tuple[NDArray[Any], NDArray[np.int64]]]) -> float:
     """A width that suits the usual cell: Freedman and Diaconis 1981."""
-    factor = scenario.view.factor(metric)
-    widths = [
-        2 * (line["p75"] - line["p25"]) / factor / line["n"] ** (1 / 3)
-        for line in (scenario.view.estimate(cell, metric) for cell in cells)
-        if line["n"]
-    ]
+    widths = []
+    for values, weights in counted:
+        # of the values that are drawn: where a run never recovers, the quartiles of all may lie
+        # beyond the run
+        low, high = np.quantile(values, (0.25, 0.75), weights=weights, method="inverted_cdf")
+        widths.append(2 * (high - low) / weights.sum() ** (1 / 3))
     return float(np.median([width for width in widths if width > 0] or [0.0]))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import Experiment
 from mc.model import METRICS, PARAMETERS, Cell, Parameter, units
+from mc.model.digits import axis_text
 from mc.model.settings import Settings
 from mc.runner.simulation import simulate
 from mc.statistics import intervals
@@ -62,6 +64,7 @@ def sensitivity(
     seed: int | None = None,
     jobs: int | None = None,
     overrides: Mapping[str, str] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> pl.DataFrame:
     """Run an experiment file as it is, and with rounds half as long; nothing is written.
 
@@ -75,7 +78,9 @@ def sensitivity(
     replications : int, optional
         Of each cell; default those of the file, but at most `MOST_REPLICATIONS`.
     seed, jobs, overrides
-        See `mc.run`.
+        See `mc.run`. The rounds half as long have the next seed.
+    say : callable, optional
+        Called with what else changes with the rounds.
 
     Returns
     -------
@@ -84,7 +89,8 @@ def sensitivity(
         `metric` and `unit` (seconds in place of rounds); `mean` as the file has it, and
         `half_rounds`; their `difference` with its 95 % interval `low`, `high` (NULL where one of
         the means has none), `change` relative to the mean, and `n`, the replications of the
-        smaller sample in which it is defined.
+        smaller sample in which it is defined; `share_defined` and `half_rounds_share_defined`, in
+        which share of the replications there is such a number: means are of these.
 
     Raises
     ------
@@ -95,8 +101,9 @@ def sensitivity(
 
     Notes
     -----
-    The two samples are independent, as draws belong to rounds: Welch's interval for unequal
-    variances (Law, *Simulation Modeling and Analysis*, section 10.2.2).
+    The two samples have seeds of their own and are independent: with one seed the first half of
+    both would share its draws. Welch's interval for unequal variances (Law, *Simulation Modeling
+    and Analysis*, section 10.2.2).
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     n = replications or min(experiment.replications, MOST_REPLICATIONS)
@@ -107,14 +114,28 @@ def sensitivity(
             for point in experiment.points
         ),
     )
+    low, high = experiments.SEEDS[experiment.generator]
+    halved = dataclasses.replace(
+        halved, seed=experiment.seed + 1 if experiment.seed < high else low
+    )
+    if say is not None and (uneven := _uneven_capacities(halved)):
+        least, most = math.floor(min(uneven)), math.ceil(min(uneven))
+        say(
+            f"with rounds half as long a capacity is {min(uneven):g} calls a round: rounds serve "
+            f"{least} or {most}, and a part of the difference is due to that"
+        )
     as_given, half = (_summary(one, n, jobs) for one in (experiment, halved))
     keys = ["cell", "metric", "unit"]
     both = as_given.join(half, on=keys, suffix="_half", maintain_order="left")
+    both = both.filter((pl.col("n") > 0) | (pl.col("n_half") > 0))
     difference = pl.col("mean_half") - pl.col("mean")
     places = pl.DataFrame(
         [
             {"cell": point.cell, "scenario": point.scenario, "policy": point.policy}
-            | {name: str(value) for name, value in point.at.items()}
+            | {
+                name: axis_text(experiment.source, name, PARAMETERS[name].kind.to_column(value))
+                for name, value in point.at.items()
+            }
             for point in experiment.points
         ],
         schema_overrides={"cell": pl.Int32},
@@ -131,7 +152,17 @@ def sensitivity(
         (difference + half_width).fill_nan(None).alias("high"),
         pl.when(pl.col("mean") != 0).then(difference / pl.col("mean")).alias("change"),
         pl.min_horizontal("n", "n_half").alias("n"),
+        "share_defined",
+        pl.col("share_defined_half").alias("half_rounds_share_defined"),
     )
+
+
+def _uneven_capacities(experiment: Experiment) -> set[float]:
+    """Capacities that are no whole number of calls a round."""
+    cells = [point.parameters for point in experiment.points]
+    faults = [fault for cell in cells for fault in cell.all_faults]
+    every = {cell.capacity for cell in cells} | {fault.capacity for fault in faults}
+    return {capacity for capacity in every if capacity % 1}
 
 
 def _summary(experiment: Experiment, n: int, jobs: int | None) -> pl.DataFrame:
@@ -152,8 +183,8 @@ def _summary(experiment: Experiment, n: int, jobs: int | None) -> pl.DataFrame:
             mean=pl.col("mean") * factor,
             mcse=pl.when(has_interval).then(pl.col("mcse") * factor),
         )
-        .filter(pl.col("metric").is_in(SHOWN), pl.col("n") > 0)
-        .select("cell", "metric", "unit", "n", "mean", "mcse")
+        .filter(pl.col("metric").is_in(SHOWN))
+        .select("cell", "metric", "unit", "n", "mean", "mcse", "share_defined")
     )
 
 

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import kernel, store
-from mc.model import COUNTERS, METRICS
+from mc.model import COUNTERS, METRICS, Column
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import (
@@ -62,7 +62,7 @@ ROWS_PER_PIECE: Final = 2**16
 MAX_TASKS: Final = 128
 """Tasks of a large run: each makes a file with a line for every value that occurs."""
 
-LINES_AT_ONCE: Final = 10_000_000
+LINES_AT_ONCE: Final = 5_000_000
 """Lines of histograms in memory when the tables are made."""
 
 MOST_FAULTS: Final = 3
@@ -76,6 +76,7 @@ class Histograms(Storage):
     """Histograms, see `Storage` for what each method does."""
 
     keep: ClassVar[str] = "histograms"
+    columns: ClassVar[Mapping[str, Column]] = tallies.HISTOGRAMS_COLUMNS
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
         """Cut ranges into tasks of about the same size, with cells that are compared together."""

@@ -8,15 +8,22 @@ import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import HEADLINE, METRICS, PARAMETERS, Column, Metric, metrics_of, units
-from mc.model.columns import BUDGET_TEXT, OF_METRIC
-from mc.model.digits import axis_text, counted, format_estimate, half_width, readers_second
+from mc.model import HEADLINE, METRICS, PARAMETERS, Column, metrics_of, units
+from mc.model.columns import BUDGET_TEXT, OF_METRIC, about
+from mc.model.digits import (
+    MIN_REPLICATIONS,
+    axis_text,
+    counted,
+    format_estimate,
+    half_width,
+    readers_second,
+)
 from mc.store.files import (
     FOLDERS,
     LOCK,
@@ -33,12 +40,23 @@ from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
 from mc.store.shards import Shard, are_ours, check_bytes, draws_name, shard_paths
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     import polars as pl
 
     from mc.experiment import Experiment
 
+    Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
 _KEYS: Final = ("cell", "replication", "seed")
 """Columns of rows that are no counters."""
+
+_INSTEAD: Final = {
+    "rows": "all tables, figures and comparisons with the baseline policy are there; what needs "
+    'rows (best, frontier, other pairs) takes a run with keep = "rows" into another folder',
+    "histograms": "they can be counted from its rows",
+}
+"""What helps where something else is kept."""
 
 HTML_CELLS: Final = 20
 """A notebook shows no more cells."""
@@ -76,6 +94,7 @@ def new_manifest(
         "title": experiment.title,
         # a file may be called anything, a text in a manifest not
         "file": "".join(c if c.isprintable() else "?" for c in Path(experiment.path).name),
+        "options": list(experiment.options),
         "experiment": experiment.source,
         "experiment_sha256": _experiment_hash(experiment.source),
         "generator": experiment.generator,
@@ -90,13 +109,9 @@ def new_manifest(
         },
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "cells": list(cells),
-        "columns": {table: _described(named) for table, named in columns.items()},
-        "metrics": _described(metrics_of(point.parameters for point in experiment.points)),
+        "columns": {table: about(named) for table, named in columns.items()},
+        "metrics": about(metrics_of(point.parameters for point in experiment.points)),
     }
-
-
-def _described(declared: Mapping[str, Column] | Mapping[str, Metric]) -> dict[str, dict[str, str]]:
-    return {name: {"unit": one.unit, "meaning": one.meaning} for name, one in declared.items()}
 
 
 def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
@@ -125,20 +140,27 @@ def name_columns(source: Mapping[str, Any]) -> list[str]:
     return [*names, BUDGET_TEXT] if "budget" in names else names
 
 
-def with_names(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+def with_names(table: Frame, names: pl.DataFrame) -> Frame:
     """Put the names of cells behind their numbers.
 
     Parameters
     ----------
-    table : polars.DataFrame
+    table : polars.DataFrame or LazyFrame
         With a column `cell`.
     names : polars.DataFrame
         `cell`, and the columns of `name_columns`.
 
     Returns
     -------
-    polars.DataFrame
+    polars.DataFrame or LazyFrame
     """
+    import polars as pl
+
+    if isinstance(table, pl.LazyFrame):
+        others = [n for n in table.collect_schema().names() if n not in names.columns]
+        numbered = table.select("cell", *others)
+        joined = numbered.join(names.lazy(), on="cell", how="left", maintain_order="left")
+        return joined.select(*names.columns, *others)
     named = table.select("cell").join(names, on="cell", how="left", maintain_order="left")
     return named.hstack(table.drop("cell", *names.columns, strict=False))
 
@@ -252,9 +274,12 @@ class Results:
     ----------
     folder : Path
         Where it is.
+    answers : dict
+        What was found out from its rows and may be asked again, by what was asked.
     """
 
     folder: Path
+    answers: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -332,8 +357,9 @@ class Results:
     def histograms(self) -> pl.DataFrame:
         """With ``keep = "histograms"``: in how many replications each value occurs.
 
-        Columns `cell`, `metric`, `value` (of a ratio of counters `quotient`; both NULL where the
-        metric is undefined), `count`; sorted.
+        Columns `cell`, `metric`, `value` (of `window_rate` and `times_usual` the `window_calls`,
+        which are to be divided; of a ratio of counters `quotient`; both NULL where the metric is
+        undefined), `count`; sorted.
         """
         import polars as pl
 
@@ -351,7 +377,9 @@ class Results:
 
     def _must_keep(self, wanted: str) -> None:
         if self._keep != wanted:
-            raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}")
+            raise FolderError(
+                f"{self.folder}: keeps {self._keep}, not {wanted}; {_INSTEAD[wanted]}"
+            )
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run, or those that exist of another."""
@@ -366,7 +394,7 @@ class Results:
                     raise FolderError(f"{path}: damaged (not as long as it was); {_MAKE_ANEW}")
             return [by_name[name] for name in self.manifest["shards"]]
         if not paths:
-            raise FolderError(f"{self.folder}: no rows yet; start the same command again")
+            raise FolderError(f"{self.folder}: no rows yet; run the same command again")
         return paths
 
     def _table(self, name: str) -> pl.DataFrame:
@@ -385,22 +413,20 @@ class Results:
 
     def _content(self, name: str) -> bytes:
         if not self.complete:
-            raise FolderError(
-                f"{self.folder}: the run is not finished; start the same command again"
-            )
+            raise FolderError(f"{self.folder}: the run is not finished; run the same command again")
         return read_table_file(self.folder, name, self.manifest)
 
-    def named(self, table: pl.DataFrame) -> pl.DataFrame:
+    def named(self, table: Frame) -> Frame:
         """Put scenario, policy and place of every cell into a table that has its number.
 
         Parameters
         ----------
-        table : polars.DataFrame
-            With a column `cell`, for example `replications`.
+        table : polars.DataFrame or LazyFrame
+            With a column `cell`, for example `replications`, or what `scan()` gives.
 
         Returns
         -------
-        polars.DataFrame
+        polars.DataFrame or LazyFrame
         """
         names = name_columns(self.manifest["experiment"])
         return with_names(table, self.cells.select("cell", *names))
@@ -426,7 +452,8 @@ class Results:
             for metric in metrics:
                 estimate = estimates[cell["cell"], metric]
                 mean, error = format_estimate(estimate["mean"], half_width(estimate))
-                texts.append(f"{mean} ± {error}" if error else mean)
+                rough = "~" if estimate["n"] < MIN_REPLICATIONS else ""
+                texts.append(f"{mean} ± {rough}{error}" if error else mean)
             lines.append("".join(f"<td>{html.escape(text)}</td>" for text in texts))
         n_more = self.cells.height - shown.height
         more = f"<p>{n_more:,} more cells are in .cells and .summary</p>" if n_more else ""
@@ -434,7 +461,8 @@ class Results:
             f"<p><b>{html.escape(self.manifest['title'])}</b>: "
             f"{counted(self.cells.height, 'cell')}, "
             f"{counted(self.manifest['n_rows'], 'row')}, in {html.escape(str(self.folder))}; "
-            "means ± half of their 95 % intervals</p>"
+            "means ± half of their 95 % intervals, "
+            f"~ of fewer than {MIN_REPLICATIONS} replications: rough</p>"
             f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{more}"
         )
 
