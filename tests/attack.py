@@ -89,14 +89,13 @@ class Attack:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.files = {keep: self.file(keep) for keep in KEPT}
+        self.files = {keep: self.file(place / f"{keep}.toml", keep) for keep in KEPT}
         self.whole = {keep: place / f"whole-{keep}" for keep in KEPT}
         for keep, folder in self.whole.items():
             mc.run(self.files[keep], folder)
             mc.report(folder)
 
-    def file(self, keep: str = "rows", name: str = "three") -> Path:
-        path = self.place / f"{keep}-{len(name)}.toml"
+    def file(self, path: Path, keep: str = "rows", name: str = "three") -> Path:
         text = EXPERIMENT.replace("KEEP", KEPT[keep]).replace('"NAME"', json.dumps(name))
         path.write_text(text, "utf-8")
         return path
@@ -367,7 +366,7 @@ def hostile_names(a: Attack, generator: random.Random) -> None:
     """Names that spreadsheets, pages and terminals would run."""
     name = "".join(generator.choices(NASTY, k=2))
     odd = generator.choice(("x", "\x1b[31m", "\u202e", "\n", "=1+1", "*?[", "--help"))
-    path, out = a.file(name=name).rename(a.place / f"{odd}.toml"), a.place / "named"
+    path, out = a.file(a.place / f"{odd}.toml", name=name), a.place / "named"
     shutil.rmtree(out, ignore_errors=True)
     code, _ = told("run", "--out", str(out), "--no-report", "--", str(path))
     path.unlink()
