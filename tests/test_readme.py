@@ -27,7 +27,7 @@ from shown import (
 from typer.testing import CliRunner
 
 from mc.cli import app
-from mc.decisions.scorecard import HEADS
+from mc.decisions.scorecard import _columns
 from mc.model import METRICS
 
 TEXT: Final = README.read_text("utf-8")
@@ -149,7 +149,7 @@ def test_what_is_printed_is_traced_to_the_columns_of_the_rows() -> None:
             assert f"`{metric.counter}` / " in formulas[metric.name]
             assert metric.per is None or f"/ `{metric.per}`" in formulas[metric.name]
     heads = {line[-2].strip("`"): line[0] for line in lines}
-    for name, head in HEADS:
+    for name, head in _columns():
         assert heads[name].startswith(" ".join(head.split())), name
 
 

@@ -24,9 +24,10 @@ from polars.testing import assert_frame_equal
 from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopia
 
 import mc
-from mc.decisions.scorecard import scorecards
+from mc.decisions.scorecard import Score, scorecards
 from mc.model import METRICS, PARAMETERS
 from mc.reports import is_current, pictures
+from mc.reports.page_tables import score_field
 from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
 from mc.reports.replication import draw_replication
@@ -240,6 +241,12 @@ def test_the_histograms_hold_every_replication(small: Path) -> None:
     expected = joined["n"].to_list()
     assert got == expected
     assert joined.height == 2 * 3  # nothing happens in the healthy cells
+
+
+def test_a_score_of_fewer_than_200_replications_is_marked() -> None:
+    got = [score_field(Score(2.0, 0.1, 1.0, 3.0, 1.0, n, False)).text for n in (199, 200)]
+    expected = ["2.00 ± ~0.10", "2.00 ± 0.10"]
+    assert [" ".join(text.split()) for text in got] == expected
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -157,7 +157,7 @@ def _difference_text(cell: dict[str, Any]) -> str:
     if cell["is_bound"]:
         needed = cell["n_needed"]
         known = format_estimate(cell["difference"], None)[0]
-        return f"{known}\ntoo few" + ("" if needed is None else f": ~{needed:,}")
+        return f"{known}\ntoo few" + ("" if needed is None else f": ~{float(f'{needed:.2g}'):,.0f}")
     half = None
     if None not in (cell["low"], cell["high"]):
         half = (cell["high"] - cell["low"]) / 2

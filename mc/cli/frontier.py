@@ -72,8 +72,8 @@ def _blocks(
     from mc.model.digits import format_estimate
 
     yield (
-        "Means ± half of their 95 % interval, each alone; none where so few replications support "
-        "none. Whether a cell is on the frontier holds for all of a table together with 95 %."
+        "Means ± half of their 95 % interval, each alone; none where the replications are too few "
+        "for one. Whether a cell is on the frontier holds for all of a table together with 95 %."
     )
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)

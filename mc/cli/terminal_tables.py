@@ -233,7 +233,8 @@ def _claim_blocks(results: Results) -> Iterator[RenderableType]:
         return
     yield _claims_table(results)
     yield "Intervals of 95 % each. Those that decide the verdicts are wider: they hold for"
-    yield "all claims together, however often one looks."
+    yield "all claims together, however often one looks. Of several comparisons the"
+    yield "weakest is shown; its ± holds for all of them."
     if (results.claims["verdict"] == OPEN).any():
         yield "Open: too few replications; retrystorm run FILE --replications N adds to them."
     if results.claims["lesson_share"].count():

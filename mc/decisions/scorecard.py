@@ -36,23 +36,17 @@ ALIKE_SHARE: Final = 0.001
 ALIKE_LOAD: Final = 0.05
 """Loads that differ by less, as a part of the smaller, are alike."""
 
-_LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
+_LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
+
+LEAST_CAPACITY: Final = 1.0
+"""Calls that a round must serve, so that its peak over them says something of the load."""
+
+_ALIKE_RECOVERED: Final = 0.05
+"""Shares of runs that recover which differ by less are alike."""
 
 LOADS: Final = ("times_usual", "multiplier")
 """How load is counted: in the fault; without one, over the whole run."""
-
-HEADS: Final = (
-    ("failed_share", "requests\nfailed"),
-    ("late_share", "requests\nlate"),
-    ("times_usual", "storm,\nx usual"),
-    ("multiplier", "calls per\nrequest"),
-    ("peak", "peak,\nx capacity"),
-    ("recovered", "runs that\nrecover"),
-    ("recovery", "recovered\nafter"),
-    ("drain", "retries\ngone after"),
-)
-"""The metrics that may have a column, with its head."""
 
 _READ: Final = [
     *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
@@ -208,7 +202,7 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
     the load; both take rows, so a folder of histograms has neither.
     """
-    estimates = _estimates(results, [metric for metric, _ in HEADS])
+    estimates = _estimates(results, [metric for metric, _ in _columns()])
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
         _scorecard(results, str(scenario), cells, estimates, most_lines)
@@ -230,6 +224,20 @@ def _by_cell(estimates: pl.DataFrame, cells: Iterable[int]) -> dict[int, dict[st
     return found
 
 
+def _columns() -> tuple[tuple[str, str], ...]:
+    """The metrics that may have a column, with its head."""
+    return (
+        ("failed_share", "requests\nfailed"),
+        ("late_share", "requests\nlate"),
+        ("times_usual", "storm,\nx usual"),
+        ("multiplier", "calls per\nrequest"),
+        ("peak", "peak,\nx capacity"),
+        ("recovered", "runs that\nrecover"),
+        ("recovery", "recovered\nafter"),
+        ("drain", "retries\ngone after"),
+    )
+
+
 def _scorecard(
     results: Results,
     scenario: str,
@@ -238,7 +246,7 @@ def _scorecard(
     most_lines: int,
 ) -> Scorecard:
     estimates = estimates.filter(pl.col("cell").is_in(cells["cell"].implode()))
-    columns = _columns_of(results, estimates)
+    columns = _columns_of(results, cells, estimates)
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
@@ -276,18 +284,33 @@ def _scorecard(
     )
 
 
-def _columns_of(results: Results, estimates: pl.DataFrame) -> tuple[Column, ...]:
+def _columns_of(
+    results: Results, cells: pl.DataFrame, estimates: pl.DataFrame
+) -> tuple[Column, ...]:
     """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
-    highest = dict(estimates.group_by("metric").agg(pl.col("mean").max()).iter_rows())
-    has = {metric: highest.get(metric) is not None for metric, _ in HEADS}
+    has = {
+        metric: estimates.filter(metric=metric)["mean"].drop_nulls().to_list()
+        for metric, _ in _columns()
+    }
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
+        *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
+        *(["peak"] if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]) else []),
         # more columns do not fit a line; who waits long matters less than whether it ends
         *(["drain", "late_share"] if has["recovered"] else []),
-        *(m for m in ("late_share", "drain") if has[m] and highest[m] < _LEAST[m]),
+        *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
     }
-    shown = [(m, head) for m, head in HEADS if has[m] and m not in dropped]
+    shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
+
+
+def _all_recover(cells: pl.DataFrame, shares: Sequence[float]) -> bool:
+    """Whether calls that wait keep no storm alive: nobody times out, and all cells come back alike.
+
+    What is left of these columns is noise, of the seconds in which more requests arrive than end.
+    """
+    is_patient = cells["timeout"].null_count() == cells.height
+    return bool(shares) and is_patient and min(shares) > max(0.5, max(shares) - _ALIKE_RECOVERED)
 
 
 def score_of(results: Results, cell: int, metric: str) -> Score | None:
@@ -332,7 +355,7 @@ def _score(
         return None
     factor = _unit(results, column.metric)[1]
     if column.metric == "peak":
-        if not cell["capacity"]:
+        if cell["capacity"] < LEAST_CAPACITY:
             return None
         factor = 1 / cell["capacity"]
 

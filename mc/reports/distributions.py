@@ -10,6 +10,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from mc.decisions.scorecard import LEAST_CAPACITY
 from mc.model import METRICS, Column
 from mc.model.columns import OF_METRIC, schema_of
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
@@ -53,6 +54,8 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
     cells = results.cells.filter(pl.col("cell").is_in(numbers))
     there = set(results.scan_summary().select("metric").unique().collect().to_series())
     names = [name for name in SHOWN if name in there]
+    if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]):
+        names.remove("peak")
     metrics = [METRICS[name] for name in names]
     if results.keeps_rows:
         counters = {name for m in metrics for name in (m.counter, m.per) if name}

@@ -14,6 +14,7 @@ import polars as pl
 from mc.decisions.scorecard import Score
 from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
+from mc.model.digits import MIN_REPLICATIONS
 from mc.reports.notation import (
     NAMES,
     TABLED,
@@ -173,9 +174,9 @@ def score_field(score: Score | None) -> Field:
     if score.low is not None and not score.low == score.high == score.mean:
         high = "later" if score.high is None else f"{score.high:.3g}"
         more = _whole(f"{score.low:.3g} to {high}")
-    return Field(
-        _whole(score.text.replace("±", " ± ")) + share, score.mean, more, None, score.is_best
-    )
+    sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
+    text = _whole(score.text.replace("±", sign)) + share
+    return Field(text, score.mean, more, None, score.is_best)
 
 
 def claims(view: View, some: Sequence[dict[str, Any]]) -> Table:
