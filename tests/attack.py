@@ -814,7 +814,7 @@ KINDS: Final[dict[Callable[[Attack, random.Random], None], int]] = {
     schedulers: 16,
     surroundings: 50,
     kills: 30,
-    interrupts: 100,
+    interrupts: 60,
 }
 """What is tried, and how often."""
 
