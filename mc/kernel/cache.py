@@ -81,8 +81,9 @@ class SealedCache:
 
         target.refresh()
         key = self._key(signature, target.codegen())
+        path = self._path(key)
         try:
-            content = self._path(key).read_bytes()
+            content = path.read_bytes() if path.is_file() else b""  # a pipe would be waited for
         except OSError:
             return None
         seal, payload = content[: self._HASH_BYTES], content[self._HASH_BYTES :]

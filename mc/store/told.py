@@ -41,7 +41,8 @@ def undecided_told(results: Results) -> str:
     """Say that requests are neither successful nor dropped when the runs end; empty if few are."""
     import polars as pl
 
-    means = results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    of_both = results.scan_summary().filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    means = of_both.select("cell", "metric", "mean").collect()
     by_cell = means.pivot("metric", index="cell", values="mean").filter(pl.col("requests") > 0)
     share = by_cell.select(share=pl.col("in_flight") / pl.col("requests"))["share"]
     late = share.filter(share > UNDECIDED)
