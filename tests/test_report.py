@@ -244,7 +244,7 @@ def test_the_histograms_hold_every_replication(small: Path) -> None:
 
 
 def test_a_score_of_fewer_than_200_replications_is_marked() -> None:
-    got = [score_field(Score(2.0, 0.1, 1.0, 3.0, 1.0, n, False)).text for n in (199, 200)]
+    got = [score_field(Score(2.0, 0.1, 1.0, 3.0, 1.0, n, False, False)).text for n in (199, 200)]
     expected = ["2.00 ± ~0.10", "2.00 ± 0.10"]
     assert [" ".join(text.split()) for text in got] == expected
 

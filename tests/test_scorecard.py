@@ -12,7 +12,8 @@ from rich.console import Console
 import mc
 from mc.cli.screen import MAX_LINES, screen
 from mc.decisions.scorecard import MOST_LINES, scorecards
-from mc.model.digits import format_estimate, half_width, known_digits, short_estimate
+from mc.model.digits import format_estimate, half_width, known_digits, share_ends, short_estimate
+from mc.statistics.intervals import share_interval
 
 POLICIES = """
 [[policy]]
@@ -102,6 +103,17 @@ def test_printed_digits_promise_no_more_than_the_interval(mean: float, half: flo
         whole, _, part = known.partition(".")
         place = -len(part) if part else len(whole) - len(whole.rstrip("0")) if float(known) else 99
         assert half <= 10.0**place
+
+
+@pytest.mark.parametrize("n", [40, 300, 10_000])
+@pytest.mark.parametrize("n_fail", [0, 1, 2, 25])
+def test_a_share_of_runs_has_an_interval_within_0_and_100(n: int, n_fail: int) -> None:
+    low, high = (100 * float(end) for end in share_interval(n - n_fail, n))
+    texts = share_ends(low, high).split("–")
+    ends = [float(text) for text in texts]
+    assert 0 <= ends[0] <= low
+    assert high <= ends[1] <= 100
+    assert ends[1] - ends[0] <= 1.5 * (high - low), "rounded outwards, and by little"
 
 
 # Sweeps -------------------------------------------------------------------------------------------

@@ -158,6 +158,8 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
         score = score_of(results, cell, metric)
         if score is None or score.low is None or score.high is None:
             return ""
+        if score.of_runs:
+            return f"{score.known}{unit} (95 %: {digits.share_ends(score.low, score.high)})"
         low, high = (digits.short_estimate(end, None) for end in (score.low, score.high))
         spread = "" if low == high else f" ({low} to {high})"
         return f"{score.known}{unit}{spread}"

@@ -331,6 +331,13 @@ def is_rough(estimate: Mapping[str, Any]) -> bool:
     return bool(estimate["n"] < MIN_REPLICATIONS)
 
 
+def is_share_of_runs(estimate: Mapping[str, Any]) -> bool:
+    """Whether it is 0 or 1 in a run, so that no range of single runs says more than its mean."""
+    from mc.model import METRICS
+
+    return METRICS[estimate["metric"]].is_indicator
+
+
 def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
     """Yield what the means that are shown need to be understood."""
     from mc.model import NO_STORM_STAYS

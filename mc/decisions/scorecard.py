@@ -79,9 +79,10 @@ class Score(NamedTuple):
     mean : float
         Over the replications that have such a number.
     half_width : float or None
-        Half of the mean's 95 % interval; None where it has none.
+        Half of the mean's 95 % interval; None where it has none, or `of_runs`.
     low, high : float or None
         Between these lie nine of ten single runs; `high` is None where it is later than the run.
+        If `of_runs`, the ends of the 95 % interval.
     share : float
         The share of replications that have such a number.
     n : int
@@ -89,6 +90,8 @@ class Score(NamedTuple):
     is_best : bool
         Whether it is surely the best of its column, alone or equal with others: all of a column
         together with 95 % confidence.
+    of_runs : bool
+        Whether the mean is a share of the runs, in each of which the number is 0 or 1.
     """
 
     mean: float
@@ -98,6 +101,7 @@ class Score(NamedTuple):
     share: float
     n: int
     is_best: bool
+    of_runs: bool
 
     @property
     def text(self) -> str:
@@ -362,14 +366,17 @@ def _score(
     def scaled(number: float | None) -> float | None:
         return None if number is None else number * factor
 
+    of_runs = METRICS[column.metric].is_indicator
+    low, high = ("ci_low", "ci_high") if of_runs else ("p05", "p95")
     return Score(
         estimate["mean"] * factor,
-        scaled(half_width(estimate)),
-        scaled(estimate["p05"]),
-        scaled(estimate["p95"]),
+        None if of_runs else scaled(half_width(estimate)),
+        scaled(estimate[low]),
+        scaled(estimate[high]),
         1.0 if estimate["share_defined"] is None else estimate["share_defined"],
         estimate["n"],
         cell["cell"] in best.get(column.metric, ()),
+        of_runs,
     )
 
 

@@ -173,7 +173,7 @@ def score_field(score: Score | None) -> Field:
     more = ""
     if score.low is not None and not score.low == score.high == score.mean:
         high = "later" if score.high is None else f"{score.high:.3g}"
-        more = _whole(f"{score.low:.3g} to {high}")
+        more = _whole(f"{score.low:.3g} to {high}{' (95 %)' if score.of_runs else ''}")
     sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
     text = _whole(score.text.replace("±", sign)) + share
     return Field(text, score.mean, more, None, score.is_best)
