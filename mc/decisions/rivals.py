@@ -19,7 +19,7 @@ from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
 from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
-from mc.store import Results
+from mc.store import FolderError, Results
 
 MIN_REPLICATIONS: Final = 30
 """With fewer no paired interval is to be trusted."""
@@ -212,6 +212,11 @@ def _read(
         .select("cell", "replication", *sorted(counters))
         .collect()
     )
+    if rows.height != n * cells.height:
+        raise FolderError(
+            f"{results.folder}: has not the rows that its table of cells names; retrystorm verify "
+            "says what is wrong"
+        )
     stack = Stack.of_first(cells, n, rows)
     order = np.searchsorted(cells["cell"].to_numpy(), wanted)
     rounds = cells["rounds"].to_numpy().astype(np.int64)
