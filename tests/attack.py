@@ -456,6 +456,7 @@ def _stop(a: Attack, generator: random.Random, signum: int) -> tuple[int, str, b
         where = [str(out)] if name in _OF_FOLDERS else [str(file)]
         if name not in (*_OF_FILES, *_OF_FOLDERS):
             where += ["--out", str(out)]
+        before = sorted(out.rglob("*"))
         process = subprocess.Popen(
             [sys.executable, "-c", BEGIN, name, *where, *options],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=room,
@@ -472,6 +473,10 @@ def _stop(a: Attack, generator: random.Random, signum: int) -> tuple[int, str, b
         _, err = process.communicate(timeout=120)
         ended_alone |= process.returncode in (0, 1, 2) and name in ("merge", "status")
         assert process.returncode in (0, 1, 2, -signum, 128 + signum), process.returncode
+        if process.returncode == -signum != -signal.SIGKILL:
+            # by the signal itself only before anything was begun, or when all was done
+            is_done = all((out / f"{table}.parquet").exists() for table in TABLES)
+            assert is_done or sorted(out.rglob("*")) == before, f"signal {signum} in the middle"
         if out.exists() and signum != signal.SIGKILL:
             assert not list(out.glob(".*")), list(out.glob(".*"))
         if out.exists() or name == "run":
