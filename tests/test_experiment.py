@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from mc.experiment import (
     of_source,
     read,
 )
+from mc.experiment.remarks import overflow
 from mc.model import PARAMETERS, Cell
 from mc.model.faults import Fault
 
@@ -1009,7 +1011,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ("[fixed]\nfault_rounds = 100\nrounds = 1400\ntries = 27\nbackoff_cap = 32", None),
         (
             "[fixed]\nfault_rounds = 2000\nrounds = 2700\ntries = 9\nbackoff_cap = 16\n"
-            "arrivals_per_second = 500",
+            "arrivals_per_second = 50000\ncapacity = 600",
             "what the fault leaves behind cannot be served in the rest of the run",
         ),
         (
@@ -1040,6 +1042,12 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             "cancel changes nothing: without timeout and deadline",
         ),
         ("[fixed]\nqueue = 9\ncancel = true\ndeadline = 9", None),
+        ('[fixed]\narrivals_per_second = "400/s"', "without a queue what arrives in a round"),
+        ('[fixed]\narrivals_per_second = "400/s"\nqueue = 6', None),
+        (
+            '[fixed]\nfault_rounds = 9\ntries = 2\nfailure_rate = "20 %"\nbackoff_base = 32',
+            "served calls fail and are retried in the calm, too",
+        ),
         ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
         ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
     ],
@@ -1053,6 +1061,27 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
     got = (*experiment.remarks, *experiment.hints)
     assert len(got) == (expected is not None)
     assert all(str(remark).startswith(str(expected)) for remark in got)
+
+
+@pytest.mark.parametrize("capacity", [6, 6.5, 3, 12])
+def test_chance_makes_calls_fail_in_the_calm_as_the_poisson_sum_says(capacity: float) -> None:
+    """Of 400/s in rounds of 10 ms and a capacity of 600/s, 4.9 %; beyond what the load does."""
+    chance = [math.exp(-4) * 4**n / math.factorial(n) for n in range(100)]
+    rooms = [int(capacity), math.ceil(capacity)]
+    beyond = [
+        math.fsum(p * max(0, n - room) for n, p in enumerate(chance)) - max(0, 4 - room)
+        for room in rooms
+    ]
+    got = overflow(Cell(arrivals_per_second=400, capacity=capacity))
+    assert got == pytest.approx(sum(beyond) / 2 / 4, rel=1e-6)  # of 6.5, every second room
+
+
+def test_traffic_that_varies_overflows_by_the_mean_of_each_round() -> None:
+    rates = Cell(rounds=100, traffic={"rates": [[0, 4.0], [50, 4.0], [50, 2.0]]})
+    four, two = (overflow(Cell(arrivals_per_second=100 * x)) for x in (4, 2))
+    assert overflow(rates) == pytest.approx((4 * four + 2 * two) / 6)
+    known = Cell(rounds=100, traffic={"counts": [700], "per": 100})
+    assert overflow(known) == 0, "7 in every round exceed 6 for certain, not by chance"
 
 
 EVERYTHING = """

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
-from mc.experiment.remarks import HARDLY_MEANT, MOST_SAVED, saving_remark, share_saved
+from mc.experiment.remarks import (
+    HARDLY_MEANT,
+    MOST_SAVED,
+    N_NAMED,
+    calm_remark,
+    saving_remark,
+    share_saved,
+)
 from mc.model import PARAMETERS, Cell, Generator, Thresholds, has_queue, rejects, units
 from mc.model.digits import MIN_REPLICATIONS, counted
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Keep = Literal["rows", "histograms"]
-
-N_NAMED: Final = 3
-"""A remark names no more policies than this."""
 
 _OF_RETRIES: Final = {
     *("chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
@@ -200,6 +204,8 @@ class Experiment:
             scenarios = {point.scenario for point in self.points if is_so(point.parameters)}
             if scenarios:
                 remarks.append(f"{remark}, in {', '.join(sorted(scenarios))}")
+        calm = calm_remark((point.scenario, point.parameters) for point in self.points)
+        remarks += [calm] if calm else []
         return (*remarks, *self._saved_up(), *self._cut_waits(), *self._without_baseline())
 
     def _saved_up(self) -> list[str]:

@@ -52,7 +52,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {
         name: getattr(answer, name)
-        for name in (*("by_verdict", "n_missed", "published_figures", "undecided", "verdicts"),)
+        for name in (
+            *("by_verdict", "calm", "n_missed", "published_figures", "undecided", "verdicts"),
+        )
     }
     environment.globals |= {
         "MOST_POLICIES": MOST_POLICIES,
