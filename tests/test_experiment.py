@@ -26,6 +26,7 @@ from mc.experiment import (
 from mc.experiment.remarks import overflow
 from mc.model import PARAMETERS, Cell
 from mc.model.faults import Fault
+from mc.model.traffic import Traffic
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -1077,10 +1078,10 @@ def test_chance_makes_calls_fail_in_the_calm_as_the_poisson_sum_says(capacity: f
 
 
 def test_traffic_that_varies_overflows_by_the_mean_of_each_round() -> None:
-    rates = Cell(rounds=100, traffic={"rates": [[0, 4.0], [50, 4.0], [50, 2.0]]})
+    rates = Cell(rounds=100, traffic=Traffic.of({"rates": [[0, 4.0], [50, 4.0], [50, 2.0]]}))
     four, two = (overflow(Cell(arrivals_per_second=100 * x)) for x in (4, 2))
     assert overflow(rates) == pytest.approx((4 * four + 2 * two) / 6)
-    known = Cell(rounds=100, traffic={"counts": [700], "per": 100})
+    known = Cell(rounds=100, traffic=Traffic.of({"counts": [700], "per": 100}))
     assert overflow(known) == 0, "7 in every round exceed 6 for certain, not by chance"
 
 
