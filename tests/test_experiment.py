@@ -1049,6 +1049,11 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             '[fixed]\nfault_rounds = 9\ntries = 2\nfailure_rate = "20 %"\nbackoff_base = 32',
             "served calls fail and are retried in the calm, too",
         ),
+        (
+            '[fixed]\nbreaker = {kind = "resilience4j"}\ncapacity = 5\ntries = [3, 4]',
+            "the calls that a half-open breaker permits may come in one round",
+        ),
+        ('[fixed]\nbreaker = {kind = "resilience4j"}\ncapacity = 5', None),
         ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
         ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
     ],

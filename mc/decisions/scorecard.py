@@ -274,10 +274,12 @@ def _columns_of(
         return [mean for mean in means if mean is not None]
 
     has = {metric: known(metric) for metric, _ in _columns()}
+    # more columns do not fit a line; who waits long matters less than whether it ends
+    n_ending = len(has["recovered"])
+    ends = ["late_share", "drain" if n_ending == len(every) else "recovery"] if n_ending else []
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
-        # more columns do not fit a line; who waits long matters less than whether it ends
-        *(["drain", "late_share"] if has["recovered"] else []),
+        *ends,
         *(m for m in ("late_share", "drain") if max(has[m], default=0.0) < _LEAST[m]),
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from mc.model import Cell
+from mc.model.breakers import Resilience4j
 from mc.model.budgets import Ratio
 from mc.model.waits import waits_of
 
@@ -67,6 +68,24 @@ def _never_times_out(cell: Cell) -> bool:
     return bool(cell.queue and cell.timeout and min(deadlines, default=cell.timeout) < cell.timeout)
 
 
+def _opens_again(cell: Cell) -> bool:
+    """Whether the calls that a half-open breaker permits may fail for meeting in one round."""
+    breaker = cell.breaker
+    if breaker is None or cell.queue:
+        return False
+    if isinstance(breaker, Resilience4j):
+        permitted = breaker.permitted_number_of_calls_in_half_open_state
+        n = min(permitted, breaker.minimum_number_of_calls)  # so many outcomes decide
+        bearable = n * breaker.failure_rate_threshold / 100
+        fails = max(0.0, n - cell.capacity) >= max(bearable, 1e-9)
+    else:
+        n = breaker.max_requests
+        fails = n > cell.capacity
+    # all attempts of a request may come while it is open; a client has a breaker of its own
+    in_a_round = cell.requests_in(0, cell.rounds) / cell.rounds * cell.max_attempts / cell.clients
+    return fails and in_a_round >= n
+
+
 def _is_never_given_up(cell: Cell) -> bool:
     has_deadline = any(layer.deadline is not None for layer in cell.layers)
     return bool(cell.queue and cell.cancel and cell.timeout is None and not has_deadline)
@@ -103,6 +122,10 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
         and cell.failure_rate > 0
         and overflow(cell) <= MOST_OVERFLOW
         and pending_in_calm(cell) > MOST_PENDING
+    ),
+    "the calls that a half-open breaker permits may come in one round, whose capacity serves too "
+    "few of them, so it opens again and may stay open for ever: set a queue, or longer rounds": (
+        _opens_again
     ),
     "the queue has room for every call of the run, so none is ever refused": lambda cell: (
         cell.queue > cell.requests_in(0, cell.rounds) * cell.max_attempts > 0
@@ -170,7 +193,10 @@ def calm_remark(cells: Iterable[tuple[str, Cell]]) -> str:
     if not shares:
         return ""
     worst = sorted(shares.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{100 * share:.2g} % in {scenario}" for scenario, share in worst[:N_NAMED])
+    told = ", ".join(
+        f"{100 * share:.2g} %" + (f" in {scenario}" if scenario != "default" else "")
+        for scenario, share in worst[:N_NAMED]
+    )
     more = f" and {len(worst) - N_NAMED} more" if len(worst) > N_NAMED else ""
     drain = (
         '; calls are retried in the calm, too, so "retries gone after" measures the calm, not the '
