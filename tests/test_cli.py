@@ -121,7 +121,9 @@ def test_methods_are_a_paragraph_and_a_table_with_intervals() -> None:
     text = " ".join(out.partition("\n\n")[0].split())
     for said in (
         f"retrystorm {mc.__version__} (",
-        "4 cells, combinations of parameters: 2 scenarios, 2 policies.",
+        'The experiment "small" has 4 cells, combinations of parameters: 2 scenarios, 2 policies.',
+        "rounds of 10 ms,",
+        "With fewer than 200 replications intervals are rough.",
         "for 40 replications.",
         f"the seed {results.manifest['seed']}:",
         f"small.toml: {results.manifest['experiment_sha256']};",

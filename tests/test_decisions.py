@@ -419,6 +419,34 @@ def test_the_commands_answer_programs(sweep: Path) -> None:
     assert [line["metric"] for line in got] == ["dropped"]
 
 
+def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
+    """27 tries drop nothing, and leave requests waiting: no answer without a word."""
+    file = tmp_path / "late.toml"
+    file.write_text(
+        'title = "late"\nreplications = 40\n[fixed]\nrounds = 620\nfault_start = 100\n'
+        "fault_rounds = 500\nfault_capacity = 1\nbackoff_cap = 320\n"
+        '[[policy]]\nname = "none"\n[[policy]]\nname = "27"\ntries = [27]\n'
+    )
+    checked = runner.invoke(app, ["check", str(file)])
+    assert "a request may wait longer than the run goes on after the fault" in checked.stderr
+    out = str(tmp_path / "late")
+    ran = runner.invoke(app, ["run", str(file), "--out", out])
+    told = "Undecided when the runs end, neither successful nor dropped: up to "
+    asked = {
+        "best": ["--metric", "dropped"],
+        "frontier": ["failed_share", "multiplier"],
+        "compare": ["27", "none", "--metric", "dropped"],
+    }
+    for command, arguments in asked.items():
+        assert told in runner.invoke(app, [command, out, *arguments]).stderr, command
+    assert told in ran.stdout
+    for command in ("show", "methods"):
+        printed = runner.invoke(app, [command, out]).stdout
+        assert told in " ".join(printed.split()), command
+    calls = runner.invoke(app, ["best", out, "--metric", "calls"])
+    assert told not in calls.stderr, "every call was counted"
+
+
 def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: Path) -> None:
     asked = [
         ["compare", str(sweep), "eagr", "eager"],

@@ -9,6 +9,7 @@ skewed counts). The seed is fixed, so nothing flakes.
 from __future__ import annotations
 
 import math
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,9 @@ LESSON: Final = Path(__file__).parent.parent / "experiments" / "lesson.toml"
 N: Final = 200
 RATE: Final = 0.9722
 MAX_Z: Final = 5.0
+
+ENVIRONMENT: Final = os.environ | {"COLUMNS": str(WIDTH)}
+"""readline, which pytest imports, may tell its children of 80."""
 
 OUTAGE: Final = "outage (1 s)"
 DEGRADATION: Final = "degradation (10 s)"
@@ -51,7 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in an empty folder."""
     command = [sys.executable, "-m", "mc", "run", str(LESSON), "--replications", str(N)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +103,9 @@ def test_the_same_command_again_says_the_same_and_changes_nothing(
     folder: Path, done: subprocess.CompletedProcess[str], results: mc.Results
 ) -> None:
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
-    again = subprocess.run(done.args, cwd=folder, capture_output=True, text=True, check=True)
+    again = subprocess.run(
+        done.args, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
     assert again.stdout == done.stdout
     assert "nothing to do" in again.stderr
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before

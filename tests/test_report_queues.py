@@ -97,3 +97,30 @@ def test_the_recovery_of_single_runs_is_that_of_those_that_recovered(stuck: Path
     expected = (60 * joined["mean"]).round().cast(pl.Int64).to_list()
     assert got == expected
     assert len(got) > 1
+
+
+RARELY_BACK: Final = """
+title = "Rarely back"
+seed = 3
+replications = 40
+[fixed]
+rounds = 800
+rounds_per_second = 20
+arrivals_per_second = 14.4
+capacity = "30/s"
+fault_start = "5 s"
+fault_rounds = "5 s"
+queue = 400
+timeout = "500 ms"
+tries = [2]
+"""
+
+
+def test_recoveries_that_are_few_are_drawn_and_counted(drawn: Callable[[str], Path]) -> None:
+    folder = drawn(RARELY_BACK)
+    known = mc.load(folder).scan().select("recovery").collect()["recovery"].drop_nulls()
+    bars = pl.read_parquet(folder / "figures" / "distribution.parquet").filter(metric="recovery")
+    got = bars["replications"].sum()
+    expected = known.len()
+    assert 0 < expected < 10  # of 40: more than three quarters never come back
+    assert got == expected

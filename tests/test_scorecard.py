@@ -211,9 +211,23 @@ def test_a_run_ends_with_one_screen(text: str, n: int) -> None:
         # where there are more policies than lines each has a line all the same
         assert len(printed) <= max(MAX_LINES - 2, n_policies * math.ceil(100 / width) + 12)
         commands = [line for line in printed if line.startswith("retrystorm ")]
-        assert 2 <= len(commands) <= 3
+        assert 1 <= len(commands) <= 3
+        asked = [line for line in commands if line.startswith(("retrystorm best", "retrystorm fr"))]
+        assert (len(asked) > 0) == (n >= 30 and results.cells.height > 1), "it can be answered"
         assert all(len(line) <= width for line in printed if line not in commands)
         told = " ".join(" ".join(printed).split())
         if f"all {n_policies} agree" not in told:
             missing = [p for p in results.cells["policy"].unique() if p not in told]
             assert missing in ([], ["default"])
+
+
+def test_a_closed_loop_is_asked_about_the_load_that_it_has() -> None:
+    """Nobody knows its usual rate, so nothing is so many times as much."""
+    results = run(
+        "fault_start = 100\nfault_rounds = 60\ntraffic = {workers = 20, think = 10}\n" + POLICIES
+    )
+    assert results.summary.filter(metric="times_usual")["n"].max() in (None, 0)
+    [best] = [line for line in lines(results) if line.startswith("retrystorm best ")]
+    assert '"multiplier <= 2"' in best
+    _, condition = best.split("--subject-to ")
+    assert mc.best(results, "dropped", subject_to=[condition.split('"')[1]]).height == 3

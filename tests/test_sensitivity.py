@@ -29,6 +29,12 @@ fault_capacity = 2
 """
 """The lesson's degradation: 100 of 600 calls a second are served for 10 s."""
 
+CELL: Final = Cell(
+    rounds=2000, rounds_per_second=50, capacity=12, fault_start=250, fault_rounds=500,
+    fault_capacity=2,
+)  # fmt: skip
+"""The same."""
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -134,3 +140,20 @@ def test_cells_that_change_places_are_named() -> None:
     got = _conclusion(means, pl.DataFrame())
     assert "Not the same: in failures a and b (outage) surely change places." in got
     assert "failed_share (by up to +200 % in 1 of 3 cells)" in got
+
+
+def test_the_two_samples_share_no_draws(file: Path) -> None:
+    """With one seed the first half of a run would have the same: calls correlate by 0.6."""
+    found = mc.sensitivity(file, replications=300, seed=5).means
+    n_half = mc.simulate([with_half_rounds(CELL)], replications=300, seed=6)["dropped"]
+    line = found.filter(metric="dropped").row(0, named=True)
+    assert line["half_rounds"] == pytest.approx(n_half.mean())
+
+
+def test_a_capacity_that_is_no_whole_number_is_said(file: Path) -> None:
+    told: list[str] = []
+    mc.sensitivity(file, replications=2, say=told.append)
+    assert told == []
+    mc.sensitivity(file, replications=2, overrides={"fault_capacity": "1"}, say=told.append)
+    [sentence] = told
+    assert "0.5 calls a round: rounds serve 0 or 1" in sentence

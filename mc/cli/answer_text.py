@@ -40,7 +40,7 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
     if rest:
         names = "; ".join(one.policy for one in rest)
         yield Text("")
-        yield from wrapped(f"Not better: {names}.")
+        yield from wrapped(f"Not surely better: {names}.")
     yield from scorecard_lines(results, 16, width)
     yield Text("")
     if question.timeout is None:
@@ -54,7 +54,8 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
             f"{format_time(question.timeout)}"
         )
     yield from wrapped(
-        f"The model: the dependency {how}. Every layer retries a failure without telling kinds of "
+        f"The table counts the requests of the whole run, the sentences those of the fault. The "
+        f"model: the dependency {how}. Every layer retries a failure without telling kinds of "
         "failure apart."
     )
     yield Text("")
@@ -97,7 +98,7 @@ def _present(results: Results) -> str:
 
     failed = next(filter(None, (told(metric, " %") for metric in FAILURES)))
     text = (
-        f"As it is, {failed} of the requests of the fault fail. The dependency gets "
+        f"As it is, {failed} of the requests of the fault fail. Meanwhile the dependency gets "
         f"{told('times_usual', '')} times the usual load; the peak is {told('peak', '')} times its "
         "capacity."
     )
@@ -106,7 +107,7 @@ def _present(results: Results) -> str:
         for metric, unit in (("recovered", " %"), ("recovery", " s"), ("drain", " s"))
     )
     if recovered:
-        text += f" {recovered} of the runs recover"
+        text += f" {recovered} of the runs recover before they end"
         text += f", {recovery} after the fault." if recovery else "."
     elif gone:
         text += f" The last retry is gone {gone} after the fault."
@@ -115,19 +116,24 @@ def _present(results: Results) -> str:
 
 def _changes(one: Alternative, results: Results) -> str:
     """What a policy gains, and what it costs."""
-    then, now = (
-        digits.short_estimate(100 * mean, None)
-        for mean in (one.failures.other, one.failures.present)
-    )
-    parts = [f"{then} % fail instead of {now} %" if one.failures.is_sure else "as many fail"]
-    then, now = (digits.short_estimate(mean, None) for mean in (one.load.other, one.load.present))
-    if one.load.is_sure:
-        parts.append(f"{then} times the usual load instead of {now}")
-    else:
-        parts.append("the same load")
+    parts = []
+    for change, factor, unit, alike in (
+        (one.failures, 100, " % fail", "as many fail"),
+        (one.load, 1, " times the usual load", "the same load"),
+    ):
+        then, now = (
+            digits.short_estimate(factor * mean, None) for mean in (change.other, change.present)
+        )
+        perhaps = "" if change.is_sure else "perhaps "
+        told = f"{perhaps}{then}{unit} instead of {now}{' %' if '%' in unit else ''}"
+        parts.append(alike if change.is_alike else told)
     before, after = (
         score_of(results, cell, "recovered") for cell in (present_of(results)["cell"], one.cell)
     )
     if before is not None and after is not None and before.known != after.known:
-        parts.append(f"{after.known} % of the runs recover instead of {before.known} %")
+        [line] = results.comparisons.filter(cell=one.cell, metric="recovered").iter_rows(named=True)
+        # without an interval they differ in every replication, or in hardly any
+        is_sure = line["ci_low"] is None or line["ci_low"] * line["ci_high"] > 0
+        if is_sure:
+            parts.append(f"{after.known} % of the runs recover instead of {before.known} %")
     return "; ".join(parts)

@@ -21,6 +21,7 @@ from mc.cli.questions import (
     notes_below,
     print_answers,
     questions,
+    say_undecided,
 )
 from mc.cli.stderr import errors_as_messages, write_message
 
@@ -73,6 +74,7 @@ def best(
             *(results, metric, cast("Goal", goal), subject_to or (), names, where or (), over),
             say=write_message,
         )
+        say_undecided(results, (metric, *(subject_to or ())))
         source = results.manifest["experiment"]
         name = metric_for_reader(metric, source)[0]
         title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mc.cli import options
-from mc.cli.questions import Where, metric_for_reader, print_answers
+from mc.cli.questions import Where, metric_for_reader, print_answers, say_undecided
 from mc.cli.stderr import errors_as_messages
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def compare(
         metrics = () if metric == ["all"] else metric or HEADLINE
         results = store.load(folder)
         differences = decisions.compare(results, left, right, metrics, where or ())
+        say_undecided(results, differences["metric"].unique().to_list())
         print_answers(differences, form, partial(_blocks, manifest=results.manifest))
 
 

@@ -22,6 +22,7 @@ from mc.cli.questions import (
     notes_below,
     print_answers,
     questions,
+    say_undecided,
 )
 from mc.cli.stderr import errors_as_messages, write_message
 
@@ -51,6 +52,7 @@ def frontier(
         cells = decisions.frontier(
             results, one, other, per=names, where=where or (), say=write_message
         )
+        say_undecided(results, (one, other))
         source = results.manifest["experiment"]
         blocks = partial(_blocks, metrics=(one, other), per=names, source=source, every=every)
         print_answers(cells, form, blocks)
@@ -70,7 +72,7 @@ def _blocks(
     from mc.model.digits import format_estimate
 
     yield "Means with the half-width of their 95 % interval (each alone). Whether a cell"
-    yield "is on the frontier holds for all of them together with 95 %."
+    yield "is on the frontier holds for all of a table together with 95 %."
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)
     cells = cells.with_columns(

@@ -23,10 +23,10 @@ WIDTH: Final = 100
 
 SOURCES: Final = {
     "philox": "Random numbers are those of Philox4x32-10 (Salmon et al. 2011), keyed with the "
-    "seed {seed}: each is a function of its replication and its purpose, so that all cells meet "
-    "the same traffic in a replication, and differences between cells are paired.",
+    "seed {seed}: each is a function of its replication and its purpose, so that cells of the same "
+    "traffic meet the same requests in a replication: differences between them are paired.",
     "lesson": "Random numbers are those of the published lesson's generator, one stream for each "
-    "cell and seed, from seed {seed} on.",
+    "cell and seed: {seeds}",
 }
 """By generator, how numbers are drawn."""
 
@@ -75,15 +75,21 @@ def methods(
 
 def sentences(results: Results) -> Iterator[str]:
     """Yield what a paper says of the methods, as far as the folder knows it."""
+    from mc.model.digits import MIN_REPLICATIONS
+    from mc.model.units import format_time
+    from mc.store import undecided_told
+
     manifest = results.manifest
     source, versions = manifest["experiment"], manifest["versions"]
     yield (
         f"Simulations were made with retrystorm {versions['retrystorm']} (Python "
         f"{versions['python']}, numpy {versions['numpy']}, numba {versions['numba']})."
     )
+    lengths = (1 / results.cells["rounds_per_second"].unique().sort(descending=True)).to_list()
     yield (
-        "Time runs in rounds, in each of which requests arrive; a dependency serves at most its "
-        "capacity of calls in a round, and layers of callers retry calls that fail."
+        f"Time runs in rounds of {' or '.join(map(format_time, lengths))}, in each of which "
+        "requests arrive; a dependency serves at most its capacity of calls in a round, and layers "
+        "of callers retry calls that fail."
     )
     yield _cells(results)
     counts = results.cells["replications"].unique().sort().to_list()
@@ -96,11 +102,20 @@ def sentences(results: Results) -> Iterator[str]:
         )
     else:
         yield f"Each was simulated for {counted(counts[0], 'replication')}."
+    seeds = f"{manifest['seed']} and others hashed from it."
     if source["seeds"] is not None:
-        yield "Their seeds are listed in the experiment."
-    yield SOURCES[manifest["generator"]].format(seed=manifest["seed"])
-    method = manifest["columns"]["summary"]["ci_low"]["meaning"].rpartition(": ")[2]
-    yield (f"Means are given with 95 % intervals, each for itself ({method.partition(';')[0]}).")
+        seeds = "they are listed in the experiment."
+    yield SOURCES[manifest["generator"]].format(seed=manifest["seed"], seeds=seeds)
+    if max(counts) > 1:
+        method = manifest["columns"]["summary"]["ci_low"]["meaning"].rpartition(": ")[2]
+        yield (
+            "Means over replications are given with 95 % intervals, each for itself "
+            f"({method.partition(', NULL')[0]}), unless values are too rare or too skewed for one."
+        )
+        if min(counts) < MIN_REPLICATIONS:
+            yield f"With fewer than {MIN_REPLICATIONS} replications intervals are rough."
+    if told := undecided_told(results):
+        yield told
     yield (
         f"SHA-256 of the experiment {manifest['file']}: {manifest['experiment_sha256']}; run "
         f"{manifest['started'][:10]}."
@@ -122,7 +137,8 @@ def _cells(results: Results) -> str:
     parts += [f"{cells[name].n_unique()} values of {name}" for name in axis_names(results.manifest)]
     spanned = f": {', '.join(parts)}" if parts else ""
     return (
-        f"The experiment has {counted(cells.height, 'cell')}, combinations of parameters{spanned}."
+        f'The experiment "{results.manifest["title"]}" has {counted(cells.height, "cell")}, '
+        f"combinations of parameters{spanned}."
     )
 
 

@@ -113,7 +113,8 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         autocompletion=_complete_setting,
-        help="A parameter of every cell, in place of the file's; may be repeated.",
+        help="A parameter of every cell, or an entry of its table (budget.ratio=0.2), in place of "
+        "the file's; may be repeated.",
     ),
 ]
 Force = Annotated[

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
+    from mc.store import Results
+
 MAX_ENTRIES: Final = 10
 """So many cells a terminal shows of a question, equal ones counted once."""
 
@@ -72,6 +74,16 @@ class Question(NamedTuple):
     title: str
     cells: pl.DataFrame
     entries: dict[int, Entry]
+
+
+def say_undecided(results: Results, metrics: Iterable[str]) -> None:
+    """Say on stderr that answers about such a metric would be others if the runs went on."""
+    from mc.cli.stderr import write_message
+    from mc.store import OF_UNDECIDED, undecided_told
+
+    told = undecided_told(results) if any(m.startswith(OF_UNDECIDED) for m in metrics) else ""
+    if told:
+        write_message(told)
 
 
 def names_in(per: Per) -> tuple[str, ...]:

@@ -282,7 +282,7 @@ def claim_texts(results: Results) -> Iterator[ClaimTexts]:
         unit = units.for_reader(own, per_second)[0]
         interval = ""
         if claim["share_low"] is not None:
-            interval = _interval(claim["share_low"], claim["share_high"])
+            interval = interval_text(claim["share_low"], claim["share_high"])
         lesson_share = claim["lesson_share"]
         yield ClaimTexts(
             claim["text"],
@@ -295,7 +295,7 @@ def claim_texts(results: Results) -> Iterator[ClaimTexts]:
         )
 
 
-def _interval(low: float, high: float) -> str:
+def interval_text(low: float, high: float) -> str:
     """An interval of a share in percent; one that reaches 0 or 100 is a bound."""
     if low == 0 or high == 1:
         return f"at most {_percent(high)}" if low == 0 else f"at least {_percent(low)}"
@@ -305,10 +305,12 @@ def _interval(low: float, high: float) -> str:
 def title_of(name: str, cell: Mapping[str, Any], metrics: Sequence[str]) -> str:
     """The line above the numbers of a cell: its name, and how often its peak is too much."""
     title = f"{name} (max_attempts {cell['max_attempts']}{cell['replications_text']})"
-    share = cell["peak"]["share_above_capacity"] if "peak" in metrics else None
-    if share is None:
+    of_peak = cell["peak"] if "peak" in metrics else None
+    if of_peak is None or of_peak["share_above_capacity"] is None:
         return title
-    return f"{title}, peak above capacity in {_percent(share)} %"
+    share, low, high = (of_peak[f"share_above_capacity{end}"] for end in ("", "_low", "_high"))
+    sure = "" if low is None else f" ({interval_text(low, high)})"
+    return f"{title}, peak above capacity in {_percent(share)} %{sure}"
 
 
 def is_rough(estimate: Mapping[str, Any]) -> bool:
@@ -368,27 +370,6 @@ def of_a_run(estimate: Mapping[str, Any], name: str, decimals: int) -> str:
         # what did not come within the run has the highest ranks
         return "later" if estimate["n"] and estimate["share_defined"] < 1 else ""
     return to_fixed(value, decimals)
-
-
-def undecided(results: Results) -> Iterator[str]:
-    """Yield a warning if requests are neither successful nor dropped when the runs end."""
-    import polars as pl
-
-    from mc.model.digits import UNDECIDED
-
-    means = results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
-    share = means.pivot("metric", index="cell", values="mean").select(
-        "cell", share=pl.col("in_flight") / pl.col("requests")
-    )
-    late = share.filter(pl.col("share") > UNDECIDED)
-    if late.is_empty():
-        return
-    most = float(late["share"].max() or 0)  # type: ignore[arg-type]
-    yield (
-        f"\nUndecided when the runs end, neither successful nor dropped: up to {100 * most:.2g} % "
-        f"of the requests, more than {100 * UNDECIDED:g} % in {late.height} of "
-        f"{results.cells.height} cells. Compare no drops there; longer runs would decide them."
-    )
 
 
 def estimate_texts(line: Mapping[str, Any], name: str = "mean_difference") -> tuple[str, str]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.text import Text
 
-from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reproduced, undecided
+from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reproduced
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
 from mc.model.digits import counted
-from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
+from mc.model.thresholds import DEPENDS, FAILS, OPEN
 
 if TYPE_CHECKING:
     from mc.decisions.scorecard import Score, Scorecard
@@ -158,9 +158,7 @@ class _Layout(NamedTuple):
 
 _LAYOUTS: Final = (
     _Layout(True, True, "Means ± their 95 % interval, then where 9 of 10 single runs lie"),
-    _Layout(
-        False, True, "Means, last digit known to ±1 (95 %), then where 9 of 10 single runs lie"
-    ),
+    _Layout(False, True, "Means, last digit ±1 (95 %), then where 9 of 10 single runs lie"),
     _Layout(True, False, "Means ± their 95 % interval"),
 )
 """The first that fits is taken."""
@@ -244,7 +242,7 @@ class _Table:
             lines += [text, *(Text(f"  {part}") for part in rest)]
         if self.card.on_frontier is not None:
             told = (
-                f"{self.card.n_cells:,} cells; these fail least for their load. Surely on that "
+                f"{self.card.n_cells:,} cells; these failed least for their load. Surely on that "
                 f"frontier: {self.card.on_frontier}."
             )
             lines.append(Text(told, "dim"))
@@ -308,7 +306,7 @@ def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]
     scores = [s for table in tables for line in table.card.lines for s in line.scores if s]
     parts = [layout.legend] if any(score.half_width for score in scores) else []
     if any(score.is_best for score in scores):
-        parts.append("* surely best of its column")
+        parts.append("* surely best of its column, or tied")
     shown = {column.metric for table in tables for column in table.card.columns}
     if "drain" in shown:
         parts.append(f"gone after: {NO_STORM_STAYS}")
@@ -321,22 +319,13 @@ def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]
 
 def _claim_lines(results: Results, width: int) -> list[Text]:
     """How the claims fall, in a line, and those that do not hold, a line each."""
-    verdicts = results.claims["verdict"].to_list()
-    if not verdicts:
+    from mc.store import claims_told
+
+    if results.claims.is_empty():
         return []
+    lines = [Text(""), Text(claims_told(results), "bold")]
     if is_single(results):
-        n_true = int(results.claims["n_holds"].eq(1).sum())
-        told = f"Claims: {n_true} of {len(verdicts)} are true in this one replication"
-        return [Text(""), Text(told, "bold")]
-    words = {
-        HOLDS: ("holds", "hold"),
-        FAILS: ("fails", "fail"),
-        DEPENDS: ("depends on the seed", "depend on the seed"),
-        OPEN: ("is open", "are open"),
-    }
-    counts = {verdict: verdicts.count(verdict) for verdict in words}
-    texts = [f"{n} {words[verdict][n != 1]}" for verdict, n in counts.items() if n]
-    lines = [Text(""), Text(f"Claims: {', '.join(texts)}", "bold")]
+        return lines
     order = [FAILS, DEPENDS, OPEN]
     cited = [claim for claim in claim_texts(results) if claim.verdict in order]
     cited.sort(key=lambda claim: order.index(claim.verdict))
@@ -364,25 +353,32 @@ def _cut(claims: Sequence[Text], room: int) -> list[Text]:
 
 def _warnings(results: Results, width: int) -> list[Text]:
     from mc.model.digits import MIN_REPLICATIONS
+    from mc.store import undecided_told
 
-    lines = [*undecided(results), reproduced(results)]
+    lines = [undecided_told(results), reproduced(results)]
     fewest = int(results.cells["replications"].min())  # type: ignore[arg-type]
     if 1 < fewest < MIN_REPLICATIONS:
         lines.append(f"Fewer than {MIN_REPLICATIONS} replications: intervals are rough.")
-    return [Text(part) for line in lines if line for part in textwrap.wrap(line.strip(), width)]
+    return [Text(part) for line in lines if line for part in textwrap.wrap(line, width)]
 
 
 def next_steps(results: Results, file: Path, width: int) -> list[Text]:
-    """Name three commands that go on from here."""
+    """Name up to three commands that go on from here."""
+    from mc.decisions.rivals import MIN_REPLICATIONS
+    from mc.decisions.scorecard import LOADS
+
     folder = shlex.quote(str(results.folder))
     commands = {f"retrystorm show {folder}": "every number"}
-    if results.keeps_rows and results.cells.height > 1:
-        load = "times_usual" if results.cells["fault_rounds"].max() else "multiplier"
+    known = set(results.summary.filter(results.summary["n"] > 0)["metric"])
+    load = next((name for name in LOADS if name in known), None)
+    fewest = int(results.cells["replications"].min())  # type: ignore[arg-type]
+    can_answer = results.keeps_rows and fewest >= MIN_REPLICATIONS and load is not None
+    if can_answer and results.cells.height > 1:
         question = f'best {folder} --metric dropped --subject-to "{load} <= 2"'
         commands[f"retrystorm {question}"] = "the best for a load"
     if results.cells.height <= MAX_CELLS:
         commands[f"retrystorm trace {shlex.quote(str(file))}"] = "one run, round by round"
-    else:
+    elif can_answer:
         commands[f"retrystorm frontier {folder} failed_share multiplier"] = "what is worth it"
     longest = max(map(len, commands))
     lines = []

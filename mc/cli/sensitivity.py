@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mc.cli import options
 from mc.cli.questions import print_answers
 from mc.cli.signals import interruptible
+from mc.cli.stderr import write_message
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,9 +28,9 @@ def sensitivity(
 
     Nothing is written. FILE is run as it is, and with rounds half as long, every time and capacity
     converted: the same system, but what arrives within a round meets its capacity together, so
-    shorter rounds drop more. At the end it says whether the order of the policies, the best of them
-    and the verdicts of the claims are the same, and what changes much. At most 1,000 replications
-    of each cell are made unless --replications asks for more.
+    shorter rounds drop more as a rule. At the end it says whether the order of the policies, the
+    best of them and the verdicts of the claims are the same, and what changes much. At most 1,000
+    replications of each cell are made unless --replications asks for more.
     """
     with interruptible("stopped; the same command starts again"):
         from mc import runner
@@ -40,6 +41,7 @@ def sensitivity(
             seed=seed,
             jobs=jobs,
             overrides=options.name_values(settings),
+            say=write_message,
         )
         print_answers(found.means, form, partial(_blocks, conclusion=found.conclusion))
 
@@ -48,11 +50,12 @@ def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
-    from mc.model.digits import format_estimate, half_width
+    from mc.model.digits import counted, format_estimate, half_width
     from mc.runner.halving import place_text
 
-    yield "Means with rounds as in the file and half as long, and their difference with the"
-    yield "half-width of its 95 % interval (each alone; independent samples)."
+    n = counted(int(found["n"].max() or 0), "replication")  # type: ignore[arg-type]
+    yield f"Means of {n}, with rounds as in the file and half as long, and"
+    yield "their difference with the half-width of its 95 % interval (each alone)."
     names = found.columns[1 : found.columns.index("metric")]
     for key, lines in found.group_by(names, maintain_order=True):
         place = dict(zip(names, map(str, key), strict=True))

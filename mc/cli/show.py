@@ -26,7 +26,6 @@ from mc.cli.result_tables import (
     percent_defined,
     reproduced,
     scenario_tables,
-    undecided,
     with_error,
 )
 from mc.cli.stderr import errors_as_messages, fail
@@ -131,6 +130,8 @@ def _whole_table(results: Results, name: str) -> pl.DataFrame:
 
 def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     """The same as on a terminal."""
+    from mc.store import undecided_told
+
     title, *lines = introduction(results)
     yield f"**{escaped(title)}**"
     for line in lines:
@@ -151,8 +152,8 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     n_more = n_cells_left_out(results)
     if n_more and not every:
         yield from ("", f"{n_more} more cells are in summary.parquet.")
-    for line in (*undecided(results), reproduced(results)):
-        yield from ("", escaped(line.strip())) if line else ()
+    for line in (undecided_told(results), reproduced(results)):
+        yield from ("", escaped(line)) if line else ()
     if results.claims.height:
         heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
         heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []

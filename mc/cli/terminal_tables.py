@@ -28,7 +28,6 @@ from mc.cli.result_tables import (
     reproduced,
     scenario_tables,
     title_of,
-    undecided,
 )
 from mc.model.thresholds import OPEN
 
@@ -41,6 +40,8 @@ FAR_OUT: Final = 0.05
 
 def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[RenderableType]:
     """Yield all that is printed of a finished run, see `show`."""
+    from mc.store import undecided_told
+
     single = is_single(results)
     yield from introduction(results)
     if adjusted and not single:
@@ -60,8 +61,8 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     if n_more and not every:
         command = f"retrystorm show {results.folder} --all"
         yield f"\n{n_more} more cells: {command}, or read summary.parquet"
-    for line in undecided(results):
-        yield Text(line)
+    if told := undecided_told(results):
+        yield Text(f"\n{told}")
     if single:
         yield from filter(None, [reproduced(results)])
     else:

@@ -8,15 +8,12 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE
+from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE, LOADS
 from mc.statistics import LEVEL, intervals
 from mc.store import Results
 
 FAILURES: Final = ("window_failed_share", "failed_share")
 """How failures are counted: of the requests of the fault; without a fault, of all."""
-
-LOADS: Final = ("times_usual", "multiplier")
-"""How load is counted: in the fault; without one, over the whole run."""
 
 Verdict = Literal["better", "trade", "worse", "alike"]
 
@@ -36,6 +33,8 @@ class Change:
         Of its interval; those of all alternatives together hold with 95 %.
     is_sure : bool
         Whether there surely is a difference, and one that matters.
+    is_alike : bool
+        Whether there surely is none that matters.
     """
 
     metric: str
@@ -44,6 +43,7 @@ class Change:
     difference: float
     half_width: float | None
     is_sure: bool
+    is_alike: bool
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Alternative:
     failures, load : Change
     verdict : {"better", "trade", "worse", "alike"}
         Better: surely less of one, and surely no more of the other that matters. Trade: surely less
-        of one, surely more of the other.
+        of one, more or perhaps more of the other.
     """
 
     policy: str
@@ -98,7 +98,7 @@ def alternatives(results: Results) -> list[Alternative]:
             for metric in metrics
         )
         found.append(
-            Alternative(line["policy"], line["cell"], failures, load, _verdict((failures, load)))
+            Alternative(line["policy"], line["cell"], failures, load, verdict_of((failures, load)))
         )
     order = ("better", "trade", "alike", "worse")
     return sorted(found, key=lambda one: (order.index(one.verdict), one.failures.other))
@@ -116,14 +116,18 @@ def _change(
     difference = line["mean_difference"]
     matters = ALIKE_SHARE if metric in FAILURES else ALIKE_LOAD * min(present, other)
     is_sure = half is not None and abs(difference) > half and abs(difference) >= matters
-    return Change(metric, present, other, difference, half, is_sure)
+    # without an interval hardly any replication differs
+    is_alike = not is_sure and abs(difference) + (half or 0.0) < matters
+    return Change(metric, present, other, difference, half, is_sure, is_alike)
 
 
-def _verdict(changes: Sequence[Change]) -> Verdict:
+def verdict_of(changes: Sequence[Change]) -> Verdict:
+    """Judge an alternative by what it changes; see `Alternative`."""
     less = any(one.is_sure and one.difference < 0 for one in changes)
     more = any(one.is_sure and one.difference > 0 for one in changes)
     if less:
-        return "trade" if more else "better"
+        known = all(one.is_sure or one.is_alike for one in changes)
+        return "better" if known and not more else "trade"
     return "worse" if more else "alike"
 
 

@@ -36,7 +36,8 @@ ALIKE_LOAD: Final = 0.05
 _LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
 
-_LOADS: Final = ("times_usual", "multiplier")
+LOADS: Final = ("times_usual", "multiplier")
+"""How load is counted: in the fault; without one, over the whole run."""
 
 _READ: Final = [
     *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
@@ -163,10 +164,10 @@ class Scorecard:
         """How much happens: the largest load, and the share of requests that fails, 1 in all."""
         return max(
             (
-                score.mean if column.metric in _LOADS else score.mean / 100
+                score.mean if column.metric in LOADS else score.mean / 100
                 for line in self.lines
                 for column, score in zip(self.columns, line.scores, strict=True)
-                if score is not None and column.metric in (*_LOADS, "failed_share")
+                if score is not None and column.metric in (*LOADS, "failed_share")
             ),
             default=0.0,
         )
@@ -372,7 +373,7 @@ def _each(cells: pl.DataFrame) -> list[list[int]]:
 
 def _load(columns: Sequence[Column]) -> str:
     """The metric that says how much is asked of the dependency."""
-    return next((c.metric for c in columns if c.metric in _LOADS), "")
+    return next((c.metric for c in columns if c.metric in LOADS), "")
 
 
 def _frontier(

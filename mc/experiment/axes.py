@@ -23,10 +23,20 @@ from mc.experiment.keys import (
 )
 from mc.experiment.messages import quote, show, table_label, values_text
 from mc.experiment.spacing import Design, Range
-from mc.experiment.validation import FAULTY, Checked, checked, labelled, with_keys, within
+from mc.experiment.validation import (
+    FAULTY,
+    Checked,
+    checked,
+    labelled,
+    outcome,
+    validate,
+    with_keys,
+    within,
+)
 from mc.model import PARAMETERS, default_arrivals
 from mc.model.digits import value_text
 from mc.model.presets import PRESETS, completed
+from mc.model.settings import is_range
 from mc.model.traffic import DEPTHS
 
 MAX_CELLS: Final = 1_000_000
@@ -76,31 +86,108 @@ class Grid(ParameterTable):
     """[grid]: each parameter is an axis of its own."""
 
 
+def has_entries(name: str) -> bool:
+    """Whether entries of a parameter can be named: ``budget.ratio``; not those of a list."""
+    of = PARAMETERS.get(name)
+    return of is not None and bool(of.kind.tables) and not isinstance(of.default, tuple)
+
+
+def with_entries(value: Any, entries: dict[str, Any]) -> Checked[Any]:
+    """Change entries of a value, which may be none; a plain budget is a table with a ratio."""
+    if isinstance(value, dict):
+        return {**value, **entries}
+    if isinstance(value, list):
+        yield "an entry cannot be set where [fixed] has a value for each layer: write all of them"
+        return FAULTY
+    if value not in (None, "none"):
+        return {"kind": "ratio", "ratio": value, **entries}
+    return {"kind": "ratio", **entries} if "ratio" in entries else entries
+
+
 def read_axes_of_tables(data: Mapping[str, Any]) -> Checked[None]:
     """Write out the axes of a parsed grid that vary entries of a table: ``budget.ratio = [...]``.
 
-    What the grid does not say of the table is taken from [fixed].
+    What the grid does not say of the table is taken from [fixed]. Ranges stay in the tables until
+    their ends are numbers, see `read_ranges_in_tables`.
     """
-    grid, fixed = data.get("grid"), data.get("fixed")
-    if not isinstance(grid, dict):
-        return
+    grid, design = _table(data, "grid"), _table(data, "design")
+    for name, side in design.items():
+        if has_entries(name) and isinstance(side, dict) and not is_range(side):
+            yield f"[design]: {name} must be a range {{from, to}}; entries of tables vary in [grid]"
+            design[name] = FAULTY
     for name, axis in grid.items():
-        of = PARAMETERS.get(name)
-        # a list of tables is varied as a whole
-        is_table = of is not None and bool(of.kind.tables) and not isinstance(of.default, tuple)
-        if not is_table or not isinstance(axis, dict) or {"from", "to"} & axis.keys():
+        if not has_entries(name) or not isinstance(axis, dict) or is_range(axis):
             continue
-        base = fixed.pop(name, {}) if isinstance(fixed, dict) else {}
-        base = base if isinstance(base, dict) else {"kind": "ratio", "ratio": base}
-        if not any(_is_varied(entry, value) for entry, value in axis.items()):
-            yield f"[grid]: {name}: one or more entries must be lists of values"
-        lists = [
-            value if entry in axis and _is_varied(entry, value) else [value]
-            for entry, value in (base | axis).items()
-        ]
-        grid[name] = [
-            dict(zip(base | axis, values, strict=True)) for values in itertools.product(*lists)
-        ]
+        base = _table(data, "fixed").pop(name, None)
+        table = yield from within(f"[grid]: {name}", with_entries(base, axis))
+        if table is FAULTY:
+            grid[name] = FAULTY
+            continue
+        if not any(_is_varied(entry, value) or is_range(value) for entry, value in axis.items()):
+            yield f"[grid]: {name}: one or more entries must be lists of values or ranges"
+        lists = {
+            entry: value if entry in axis and _is_varied(entry, value) else [value]
+            for entry, value in table.items()
+        }
+        grid[name] = yield from _tables_of(name, lists)
+
+
+def read_ranges_in_tables(data: Mapping[str, Any]) -> Checked[None]:
+    """Write out the ranges within the tables of a grid, whose ends are numbers now."""
+    grid = _table(data, "grid")
+    for name, axis in grid.items():
+        if not has_entries(name) or not isinstance(axis, list):
+            continue
+        tables: list[Any] = []
+        for table in axis:
+            written = [table]
+            if isinstance(table, dict) and any(map(is_range, table.values())):
+                written = yield from _written_out(name, table)
+            if written is FAULTY:  # so are the same ranges in the other tables
+                tables = FAULTY
+                break
+            tables += written
+        grid[name] = tables
+
+
+def _table(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A table of a parsed file; empty where there is none."""
+    table = data.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def _written_out(name: str, table: dict[str, Any]) -> Checked[Any]:
+    """Give a table with each value of its ranges."""
+    settings = PARAMETERS[name].kind.tables.get(str(table.get("kind", "")))
+    lists = {entry: [value] for entry, value in table.items()}
+    for entry, value in table.items():
+        # what is no entry of this kind is a fault that the table itself reports
+        if is_range(value) and settings is not None and entry in settings.declared():
+            model = Range.of_entry(entry, settings)
+            faults, values = outcome(_range_of_entry(f"{name}.{entry}", model, value))
+            yield from (f"[grid]: {fault}" for fault in faults)
+            if faults:
+                return FAULTY
+            lists[entry] = values
+    return (yield from _tables_of(name, lists))
+
+
+def _range_of_entry(name: str, model: type[Range], value: dict[str, Any]) -> Checked[list[Any]]:
+    span = yield from within(name, validate(model, value))
+    n = _n(span)
+    if n > MAX_CELLS:
+        yield f"{name}: steps must be <= {MAX_CELLS}, got {n}"
+        return [FAULTY]
+    return (yield from _axis_values(name, span))
+
+
+def _tables_of(name: str, lists: Mapping[str, list[Any]]) -> Checked[Any]:
+    """Cross the values of entries."""
+    n = math.prod(map(len, lists.values()))
+    if n > MAX_CELLS:
+        yield f"[grid]: {name}: its entries must have <= {MAX_CELLS} combinations, got {n}"
+        return FAULTY
+    return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
 
 def _is_varied(entry: str, value: object) -> bool:

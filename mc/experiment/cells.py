@@ -84,7 +84,7 @@ def _condition_key(name: str) -> Any:
     split = BeforeValidator(partial(_split, kind), json_schema_input_type=one_or_more)
     values: Any = Annotated[LIST[value], split]
     bounds = Bounds if kind.number else HIDDEN[Bounds]
-    return list_or_table(values, bounds), None
+    return list_or_table(values, bounds, kind), None
 
 
 @with_keys(PARAMETERS, _condition_key)

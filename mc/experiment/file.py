@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from mc.experiment.axes import Grid, Named, Policy
+from mc.experiment.axes import Grid, Named, Policy, has_entries
 from mc.experiment.cells import Exclude
 from mc.experiment.claims import ClaimTable, PublishedTable, ThresholdsTable
 from mc.experiment.experiment import Keep
@@ -129,6 +129,21 @@ def _add_texts_with_units(definitions: dict[str, Any]) -> None:
         properties |= {key: _or_text(properties[key], texts) for key in keys}
 
 
+def _add_entries(definitions: dict[str, Any]) -> None:
+    """Let a grid vary entries of tables, and a policy change those of a preset."""
+    for name in filter(has_entries, PARAMETERS):
+        tables = PARAMETERS[name].kind.tables.values()
+        entries: dict[str, Any] = {entry: {} for table in tables for entry in table.declared()}
+        some = {
+            "type": "object",
+            "properties": {"kind": {}} | entries,
+            "additionalProperties": False,
+        }
+        definitions["Grid"]["properties"][name]["oneOf"].append(some)
+        one = definitions["Policy"]["properties"]
+        one[name] = {"anyOf": [one[name], some]}
+
+
 def _or_text(schema: Any, text: dict[str, Any]) -> Any:
     """Allow a text in place of each number in a schema, but for how many there are."""
     if isinstance(schema, list):
@@ -157,5 +172,6 @@ def json_schema() -> dict[str, Any]:
     schema = File.model_json_schema(ref_template="#/definitions/{model}", schema_generator=_Draft7)
     definitions = schema.pop("$defs")
     _add_texts_with_units(definitions)
+    _add_entries(definitions)
     head = {"$schema": _Draft7.schema_dialect, "title": "retrystorm experiment"}
     return schema | head | {"definitions": definitions}

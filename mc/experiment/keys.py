@@ -19,7 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypeAliasType
 
 from mc.experiment.validation import BRANCHES, FAULTY, Table, with_keys
-from mc.model import METRICS, PARAMETERS, parse_parameter
+from mc.model import METRICS, PARAMETERS, Kind, parse_parameter
 
 LARGEST: Final = sys.float_info.max
 """A number beyond is infinite, or an integer that no float holds; nan compares as false."""
@@ -81,12 +81,18 @@ HIDDEN: Final[Any] = SkipJsonSchema
 """Under other names, as mypy knows no types that are made at run time."""
 
 
-def list_or_table(a_list: Any, a_table: Any) -> Any:
-    """Make the type of a key that is a list or a table."""
+def list_or_table(a_list: Any, a_table: Any, kind: Kind | None = None) -> Any:
+    """Make the type of a key that is a list or a table; a value of a kind may be a table, too."""
     list_tag, table_tag = BRANCHES
+
+    def is_table(value: object) -> bool:
+        tables = kind.tables if kind else {}
+        is_value = isinstance(value, dict) and bool(tables) and ("kind" in value or "" in tables)
+        return isinstance(value, dict) and not is_value
+
     return Annotated[
         Annotated[a_list, Tag(list_tag)] | Annotated[a_table, Tag(table_tag)],
-        Discriminator(lambda value: table_tag if isinstance(value, dict) else list_tag),
+        Discriminator(lambda value: table_tag if is_table(value) else list_tag),
     ]
 
 

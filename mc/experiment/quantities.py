@@ -87,7 +87,8 @@ def read_quantities(
                 except ValueError as error:
                     yield f"{label}: {error}"
                     table[name] = FAULTY
-                if label in ("[grid]", "[design]") and not is_table:
+                plain = [x for x in value if not isinstance(x, dict)] if is_table else value
+                if label in ("[grid]", "[design]") and _has_text(plain):
                     in_units.append(name)
     yield from _read_numbers_of_metrics(data, None if varying else per_second)
     return in_units
@@ -182,6 +183,12 @@ def _has_table(tables: Mapping[str, type[Settings]], value: object) -> bool:
     )
 
 
+def _is_without_kind(tables: Mapping[str, type[Settings]], value: Mapping[str, Any]) -> bool:
+    """Whether a table lacks the kind that says what its entries are, which is reported later."""
+    entries = {entry for settings in tables.values() for entry in settings.declared()}
+    return "kind" not in value and "" not in tables and bool(entries & value.keys())
+
+
 def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
     """Whether there is a default in a table that is a time, or a file has times."""
     if isinstance(value, list):
@@ -199,7 +206,10 @@ def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
 
 
 def _number(name: str, value: Any, per_second: float) -> Any:
-    if isinstance(value, dict) and not _has_table(PARAMETERS[name].kind.tables, value):
+    tables = PARAMETERS[name].kind.tables
+    if isinstance(value, dict) and tables and _is_without_kind(tables, value):
+        return value
+    if isinstance(value, dict) and not _has_table(tables, value):
         return {
             key: entry if key == "scale" else _number(name, entry, per_second)
             for key, entry in value.items()

@@ -12,7 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mc.experiment.axes import MAX_CELLS, Axes, read_axes, read_axes_of_tables, read_presets
+from mc.experiment.axes import (
+    MAX_CELLS,
+    Axes,
+    has_entries,
+    read_axes,
+    read_axes_of_tables,
+    read_presets,
+    read_ranges_in_tables,
+    with_entries,
+)
 from mc.experiment.cells import Cells, Condition, Progress, make_cells, read_excludes
 from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
@@ -49,7 +58,8 @@ def read(
         The points of a design remain those of the file.
     overrides : mapping of str to str, optional
         Parameters that every cell shall share, written as in TOML (``{"tries": "[3, 3]"}``;
-        a bare ``none`` is allowed). One that the file varies cannot be overridden.
+        a bare ``none`` is allowed), or entries of its table (``{"budget.ratio": "0.2"}``). One
+        that the file varies cannot be overridden.
     progress : callable, optional
         Called now and then with the number of cells that are made, and that of all.
 
@@ -74,12 +84,10 @@ def read(
         # a fault of the file's seed is reported once, there
         is_sound = type(file_seed) is int and file_seed >= 0
         data["design"].setdefault("seed", file_seed if is_sound else DEFAULT_SEED)
-    if isinstance(data.get("fixed"), dict):
-        for name in overrides or {}:
-            data["fixed"].pop(name, None)
-    set_values = {name: _toml_value(text) for name, text in (overrides or {}).items()}
+    unset, set_values = outcome(within("--set", _set_values(overrides or {}, data)))
     folder = Path(os.path.expanduser(path)).parent
     faults, parts = outcome(_check(data, set_values, folder, progress))
+    faults = unset + faults
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
     return _experiment(str(path), data, parts)
@@ -229,6 +237,7 @@ def _check(
     yield from read_presets(data)
     yield from read_axes_of_tables(data)
     in_units = [*read_before, *(yield from read_quantities(data, overrides, folder))]
+    yield from read_ranges_in_tables(data)
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:
@@ -252,6 +261,27 @@ def _check(
     published = yield from read_published(file.published, cells)
     yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)
+
+
+def _set_values(overrides: Mapping[str, str], data: Mapping[str, Any]) -> Checked[dict[str, Any]]:
+    """Parse what the command line sets, and take it out of [fixed].
+
+    ``budget.ratio`` changes an entry of the table that [fixed] or the command line has.
+    """
+    fixed = data.get("fixed")
+    fixed = fixed if isinstance(fixed, dict) else {}
+    values: dict[str, Any] = {}
+    # whole values first, so that their order does not count
+    for key, text in sorted(overrides.items(), key=lambda item: "." in item[0]):
+        name, _, entry = key.partition(".")
+        if not entry or not has_entries(name):
+            values[key] = _toml_value(text)
+            continue
+        before, change = values.get(name, fixed.get(name)), {entry: _toml_value(text)}
+        values[name] = yield from within(key, with_entries(before, change))
+    for name in values.keys() & fixed.keys():
+        del fixed[name]
+    return values
 
 
 def _overrides(overrides: Mapping[str, Any], axes: Axes) -> Checked[dict[str, Any]]:

@@ -13,6 +13,8 @@ from mc.experiment.keys import HIDDEN, ParameterTable, key
 from mc.experiment.validation import FAULTY, Checked, Table, with_keys, within
 from mc.model import PARAMETERS
 from mc.model.digits import value_text
+from mc.model.parameters import Kind
+from mc.model.settings import Settings
 
 DIGITS: Final = 30
 """Nearly twice those of a double: a value between two ends is rounded once, at the end."""
@@ -20,7 +22,7 @@ DIGITS: Final = 30
 
 def _narrow_ends(schema: dict[str, Any], span: type[Span]) -> None:
     """Have the JSON schema say what the ends may be."""
-    number = PARAMETERS[span.parameter].kind.number
+    number = span.kind_of_values.number
     for end in ("from", "to"):
         schema["properties"][end] |= number.schema if number else {}
 
@@ -29,7 +31,9 @@ class Span(Table):
     """Two values of a parameter, both included, and the scale between them."""
 
     model_config = ConfigDict(json_schema_extra=_narrow_ends)
-    parameter: ClassVar[str]
+    kind_of_values: ClassVar[Kind]
+    source: ClassVar[str] = ""
+    """Whose rule a message quotes, see `Settings.source`."""
     start: float = key("a number", alias="from")
     end: float = key("a number", alias="to")
     scale: Literal["linear", "log"] = key('"linear" or "log"', "linear")
@@ -38,19 +42,27 @@ class Span(Table):
     def of(cls, name: str) -> Any:
         """Make the model for one parameter; one without numbers is left out of the schema."""
         model = create_model(f"{name}_{cls.__name__.lower()}", __base__=cls)
-        model.parameter = name
+        model.kind_of_values = PARAMETERS[name].kind
         return model if PARAMETERS[name].kind.number else HIDDEN[model]
+
+    @classmethod
+    def of_entry(cls, name: str, settings: type[Settings]) -> Any:
+        """Make the model for an entry of a table."""
+        model = create_model(f"{name}_{cls.__name__.lower()}", __base__=cls)
+        model.kind_of_values = settings.declared()[name].kind
+        model.source = settings.source()
+        return model
 
     def check(self) -> Checked[None]:
         """Check the ends, each by itself and together."""
-        number = PARAMETERS[self.parameter].kind.number
+        number = self.kind_of_values.number
         if number is None:
             yield "this is no number: write a list of values in [grid]"
             return
         ends = {"from": self.start, "to": self.end}
         outside = [name for name, x in ends.items() if x is not FAULTY and not number.accepts(x)]
         for name in outside:
-            yield f"{name} must be {number.rule}, got {ends[name]}"
+            yield f"{name} must be {number.rule}, got {ends[name]}{self.source}"
         if outside or FAULTY in (self.start, self.end, self.scale):
             return
         if not self.start < self.end:
@@ -61,7 +73,7 @@ class Span(Table):
     @property
     def ends(self) -> tuple[float, float]:
         """Both ends in their canonical form."""
-        kind = PARAMETERS[self.parameter].kind
+        kind = self.kind_of_values
         return kind.parse(self.start), kind.parse(self.end)
 
     @property
@@ -92,7 +104,7 @@ class Span(Table):
                 values = [value.exp() for value in values]
             if self.whole:
                 return [int(value.to_integral_value(decimal.ROUND_HALF_UP)) for value in values]
-            return [PARAMETERS[self.parameter].kind.parse(float(value)) for value in values]
+            return [self.kind_of_values.parse(float(value)) for value in values]
 
 
 class Range(Span):

@@ -32,6 +32,8 @@ round = "10 ms"                 # nothing that happens is told apart more finely
 arrivals_per_second = "97.22/s" # requests
 capacity = "600/s"              # calls served
 fault_start = "5 s"
+# Traffic that varies, in place of arrivals_per_second: at 0 s 50/s, then rising to 200/s at 30 s.
+# traffic = {rates = [[0, "50/s"], ["30 s", "200/s"]]}
 
 # What may happen. A scenario sets one or more parameters.
 [[scenario]]

@@ -175,7 +175,8 @@ def validate(model: type[M], data: dict[str, Any]) -> Checked[M]:
             faults.append((where, own_words or _message(table, key, error)))
         faulty[id(contents), key] = contents
     # first what stands at the top of the file, whose place has no name
-    for where, message in sorted(faults, key=lambda fault: fault[0] != ""):
+    # each once: tables that differ in one entry may all have the fault of another
+    for where, message in sorted(dict.fromkeys(faults), key=lambda fault: fault[0] != ""):
         yield f"{where}: {message}" if where else message
     for (_, key), contents in faulty.items():
         contents[key] = FAULTY
@@ -207,7 +208,8 @@ def _locate(
             number = int(rest.pop(0))
             value = value[number]
             label = table_label(str(key), number + 1, value.get(inner.label))
-        if inner is None or not rest or not isinstance(value, dict):
+        # one value that stands for a list of values has a place in it
+        if inner is None or not rest or not isinstance(value, dict) or isinstance(rest[0], int):
             return where, table, contents, str(key)
         where, table, contents, key = label, inner, value, rest.pop(0)
 

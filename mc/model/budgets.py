@@ -7,15 +7,18 @@ Each class is one ``kind`` of ``budget = {kind = "...", ...}``; what it does is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from mc.model.parameters import INT32_MAX, EntryError, Kind, declare, one_of, or_none, real, whole
 from mc.model.settings import Settings, kind_of
+from mc.model.units import format_time
 
 MAX_RATIO: Final = 1e6
 
 _ROUNDS: Final = whole(1, INT32_MAX)
+_TTL: Final = (1.0, 60.0)
+"""Seconds that Finagle and Linkerd remember, at least and at most."""
 _PER_SECOND: Final = whole(0, 1_000_000)
 
 
@@ -31,6 +34,20 @@ def _hundredths(low: float, high: float) -> Kind:
         return parsed
 
     return Kind(rule, parse, number.schema, "float", number=number)
+
+
+def _ttl() -> Kind:
+    """Make the kind of what is a time in the library, and rounds here: messages have its rule."""
+    rule = f"a time >= {format_time(_TTL[0])} and <= {format_time(_TTL[1])}"
+
+    def parse(value: object) -> int:
+        if not _ROUNDS.accepts(value):
+            raise ValueError(f"must be {rule}, got {value!r}")
+        rounds: int = _ROUNDS.parse(value)
+        return rounds
+
+    kind = Kind(rule, parse, {"type": "integer"}, "int32")
+    return replace(kind, number=kind)
 
 
 @dataclass(frozen=True)
@@ -62,8 +79,8 @@ class Finagle(Settings):
 
     kind: ClassVar[str] = "finagle"
     library: ClassVar[str] = "Finagle's RetryBudget"
-    seconds: ClassVar[dict[str, tuple[float, float]]] = {"ttl": (1, 60)}
-    ttl: int = declare(_ROUNDS, "10 s", "rounds", "how long deposits and withdrawals count")
+    seconds: ClassVar[dict[str, tuple[float, float]]] = {"ttl": _TTL}
+    ttl: int = declare(_ttl(), "10 s", "rounds", "how long deposits and withdrawals count")
     min_retries_per_sec: int = declare(
         _PER_SECOND, 10, "retries/s", "a reserve of so many retries for each second of ttl"
     )
@@ -82,8 +99,8 @@ class Linkerd(Settings):
 
     kind: ClassVar[str] = "linkerd"
     library: ClassVar[str] = "Linkerd's retryBudget"
-    seconds: ClassVar[dict[str, tuple[float, float]]] = {"ttl": (1, 60)}
-    ttl: int = declare(_ROUNDS, "10 s", "rounds", "how long deposits and withdrawals count")
+    seconds: ClassVar[dict[str, tuple[float, float]]] = {"ttl": _TTL}
+    ttl: int = declare(_ttl(), "10 s", "rounds", "how long deposits and withdrawals count")
     min_retries_per_second: int = declare(
         _PER_SECOND, 10, "retries/s", "a reserve of so many retries for each second of ttl"
     )
@@ -113,8 +130,8 @@ class Aws(Settings):
 
     Notes
     -----
-    boto/botocore: botocore/retries/standard.py, quota.py. The cost is 14 since 2026; before it was
-    5, and 10 after a time-out.
+    boto/botocore: botocore/retries/standard.py, quota.py. The cost is 14 by default since November
+    2026 (1.44.0); before it was 5, and 10 after a time-out.
     """
 
     kind: ClassVar[str] = "aws"
@@ -153,10 +170,11 @@ class Envoy(Settings):
 
     def conflicts(self, name: str, rounds_per_second: float) -> Iterator[str]:
         """Say that a limit stands alone."""
-        if self.max_retries is not None and self.table.keys() - {"kind", "max_retries"}:
+        others = sorted(self.table.keys() - {"kind", "max_retries"})
+        if self.max_retries is not None and others:
             yield (
                 f"{name}.max_retries must stand alone, because a retry budget replaces it "
-                f"({self.library}), got {', '.join(sorted(self.table.keys() - {'kind'}))} beside it"
+                f"({self.library}), got {', '.join(others)} beside it"
             )
 
 

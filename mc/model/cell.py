@@ -34,7 +34,7 @@ from mc.model.parameters import (
     truth,
     whole,
 )
-from mc.model.settings import Settings
+from mc.model.settings import Settings, is_range
 from mc.model.traffic import MAX_ROUNDS, Arrivals, Traffic
 from mc.model.waits import Backoff, Jitter, Layer
 
@@ -441,7 +441,9 @@ def as_number(name: str, value: object, per_second: float) -> Any:
         declared = settings.declared()
         given = {entry: x.default for entry, x in declared.items() if isinstance(x.default, str)}
         return {
-            entry: _entry_in_own_unit(f"{name}.{entry}", declared[entry], x, per_second)
+            entry: _entry_in_own_unit(
+                f"{name}.{entry}", declared[entry], x, per_second, settings.source()
+            )
             if entry in declared
             else x
             for entry, x in (given | dict(value)).items()
@@ -449,11 +451,20 @@ def as_number(name: str, value: object, per_second: float) -> Any:
     return _in_own_unit(name, parameter, value, per_second)
 
 
-def _entry_in_own_unit(name: str, parameter: Parameter, value: object, per_second: float) -> Any:
+def _entry_in_own_unit(
+    name: str, parameter: Parameter, value: object, per_second: float, source: str
+) -> Any:
     """Replace the texts with units in an entry of a table, which may be a list of rows."""
+    if isinstance(value, Mapping) and is_range(value):
+        return {
+            key: _in_own_unit(f"{name}: {key}", parameter, x, per_second, source)
+            if key in ("from", "to")
+            else x
+            for key, x in value.items()
+        }
     columns = parameter.kind.rows
     if not columns or not isinstance(value, list | tuple):
-        return _in_own_unit(name, parameter, value, per_second)
+        return _in_own_unit(name, parameter, value, per_second, source)
     return [
         {
             column: _in_own_unit(f"{name}, row {i}: {column}", columns[column], x, per_second)
@@ -465,13 +476,17 @@ def _entry_in_own_unit(name: str, parameter: Parameter, value: object, per_secon
     ]
 
 
-def _in_own_unit(name: str, parameter: Parameter, value: object, per_second: float) -> Any:
+def _in_own_unit(
+    name: str, parameter: Parameter, value: object, per_second: float, source: str = ""
+) -> Any:
     """Replace a text with a unit by a number in the parameter's own."""
     dimension = parameter.dimension
     if not isinstance(value, str) or dimension is None or value == "none":
         advice = units.advice(value, None) if isinstance(value, str) else ""
         if advice and parameter.kind.number is not None:
-            raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}; {advice}")
+            raise ValueError(
+                f"{name} must be {parameter.kind.rule}, got {value!r}{source}; {advice}"
+            )
         return value
     quantity = units.parse(value, dimension)
     if quantity is None and not units.begins_with_a_number(value):
@@ -479,7 +494,7 @@ def _in_own_unit(name: str, parameter: Parameter, value: object, per_second: flo
     if quantity is None:
         advice = units.advice(value, dimension)
         cure = f"; {advice}" if advice else ""
-        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}{cure}")
+        raise ValueError(f"{name} must be {parameter.kind.rule}, got {value!r}{source}{cure}")
     if dimension == "time":
         number = units.in_rounds(quantity.value, per_second)
     else:
@@ -494,7 +509,8 @@ def _in_own_unit(name: str, parameter: Parameter, value: object, per_second: flo
         raise ValueError(
             f"{name} must be a whole number of rounds of {length}, got {value!r}; {near} would be"
         )
-    raise ValueError(f"{name} must be {_range_text(parameter, per_second)}, got {value!r}")
+    rule = _range_text(parameter, per_second) or parameter.kind.rule
+    raise ValueError(f"{name} must be {rule}, got {value!r}{source}")
 
 
 def _range_text(parameter: Parameter, per_second: float) -> str:

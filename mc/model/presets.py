@@ -47,7 +47,9 @@ PRESETS: Final[dict[str, Preset]] = {
             "budget": {"kind": "aws", "quota": 500, "cost": 14},
         },
         "AWS SDKs, standard mode of 2026: botocore/retries/standard.py, quota.py; "
-        "docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html",
+        "docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html; AWS Developer Tools "
+        "Blog, 'Updated default retry behavior for AWS SDKs and tools'",
+        "the default since November 2026 (botocore 1.44.0); the SDKs for Java and Kotlin follow",
     ),
     "aws-2025": Preset(
         {
@@ -55,7 +57,7 @@ PRESETS: Final[dict[str, Preset]] = {
             **_backoff("1 s", 2, "20 s", "full"),
             "budget": {"kind": "aws", "quota": 500, "cost": 5},
         },
-        "AWS SDKs, standard mode before 2026: botocore/retries/standard.py, quota.py",
+        "AWS SDKs, standard mode before November 2026: botocore/retries/standard.py, quota.py",
         "after a time-out a retry cost 10",
     ),
     "envoy": Preset(
@@ -66,7 +68,7 @@ PRESETS: Final[dict[str, Preset]] = {
         },
         "Envoy: x-envoy-max-retries (1), retry_back_off (25 ms, ten times that), circuit_breakers "
         "(max_retries 3): api/envoy/config/route/v3/route_components.proto, "
-        "cluster/v3/circuit_breaker.proto",
+        "cluster/v3/circuit_breaker.proto; source/common/common/backoff_strategy.cc",
     ),
     "envoy-budget": Preset(
         {
@@ -97,7 +99,8 @@ PRESETS: Final[dict[str, Preset]] = {
             "jitter_share": 0.2,
             "budget": {"kind": "grpc", "max_tokens": 10, "token_ratio": 0.1},
         },
-        "gRPC: grpc/proposal, A6-client-retries.md, the example of a service config",
+        "gRPC: grpc/proposal, A6-client-retries.md, the examples of retryPolicy and "
+        "retryThrottling; the jitter since pull request 452 of August 2024",
         "gRPC itself retries nothing until it is configured",
     ),
     "linkerd": Preset(
@@ -113,7 +116,8 @@ PRESETS: Final[dict[str, Preset]] = {
         },
         "Linkerd service profiles: linkerd.io/2.12/tasks/configuring-retries; "
         "linkerd2-proxy: linkerd/app/outbound/src/http/retry.rs",
-        "attempts have no limit there; 100 stand for that",
+        "attempts have no limit there; 100 stand for that. The annotations of Linkerd 2.16 have no "
+        "budget",
     ),
     "polly": Preset(
         {"tries": [4], **_backoff("2 s", 1, "2 s", "none")},
@@ -123,7 +127,8 @@ PRESETS: Final[dict[str, Preset]] = {
     "resilience4j": Preset(
         {"tries": [3], **_backoff("500 ms", 1, "500 ms", "none")},
         "resilience4j, RetryConfig: 3 attempts, waits of 500 ms: resilience4j.readme.io/docs/retry",
-        'its breaker is a module of its own: breaker = {kind = "resilience4j"}',
+        'its breaker is a module of its own: breaker = {kind = "resilience4j"}; it has no budget '
+        "(issue 172 is open)",
     ),
     "sre": Preset(
         {"tries": [3], "budget": {"kind": "sre", "ratio": 0.1, "window": "2 min"}},
@@ -160,4 +165,6 @@ def completed(table: dict[str, Any]) -> dict[str, Any]:
         given = own.get(name)
         if isinstance(given, dict) and "kind" not in given and name in preset:
             own[name] = preset[name] | given
+            if given and "max_retries" not in given:  # Envoy's limit, which a budget replaces
+                own[name].pop("max_retries", None)
     return preset | own

@@ -60,6 +60,11 @@ class Settings:
         }
 
     @classmethod
+    def source(cls) -> str:
+        """Whose rule a message quotes: `` (Finagle's RetryBudget)``."""
+        return f" ({cls.library})" if cls.library else ""
+
+    @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
         """Read a table whose times are numbers of rounds.
 
@@ -69,7 +74,6 @@ class Settings:
             For example ``.max_tokens must be a whole number >= 1 and <= 1000, got 0``.
         """
         declared = cls.declared()
-        source = f" ({cls.library})" if cls.library else ""
         for name in table:
             is_kind = name == "kind" and table[name] == cls.kind
             if not is_kind and name not in declared:
@@ -79,13 +83,13 @@ class Settings:
             value = table.get(name, parameter.default)
             if value is ...:
                 rule = parameter.kind.rule
-                raise EntryError(f".{name} is missing, it must be {rule}{source}")
+                raise EntryError(f".{name} is missing, it must be {rule}{cls.source()}")
             try:
                 values[name] = parameter.kind.parse(value)
             except EntryError as fault:
                 raise EntryError(f".{name}{fault}") from None
             except ValueError as error:
-                raise EntryError(f".{name} {error}{source}") from None
+                raise EntryError(f".{name} {error}{cls.source()}") from None
         return cls(**values)
 
     def conflicts(self, name: str, rounds_per_second: float) -> Iterator[str]:
@@ -116,6 +120,11 @@ class Settings:
         return f"{self.kind}({', '.join(written)})"
 
 
+def is_range(value: object) -> bool:
+    """Whether an experiment file has a range {from, to, ...} in place of a value."""
+    return isinstance(value, Mapping) and bool({"from", "to"} & value.keys())
+
+
 def kind_of(classes: Mapping[str, type[Settings]], example: str) -> Kind:
     """Make the kind of tables of some classes; columns have their texts.
 
@@ -142,9 +151,11 @@ def kind_of(classes: Mapping[str, type[Settings]], example: str) -> Kind:
             value = {"kind": value.kind, **value.entries}
         if not isinstance(value, Mapping):
             raise ValueError(f"must be {rule}, got {value!r}")
-        if not isinstance(value.get("kind"), str) or value["kind"] not in classes:
-            known = ", ".join(classes)
-            raise EntryError(f".kind must be one of {known}, got {value.get('kind')!r}")
+        known = ", ".join(classes)
+        if "kind" not in value:
+            raise EntryError(f".kind is missing, it must be one of {known}")
+        if not isinstance(value["kind"], str) or value["kind"] not in classes:
+            raise EntryError(f".kind must be one of {known}, got {value['kind']!r}")
         return classes[value["kind"]].of(value)
 
     return Kind(

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from mc.model.breakers import Resilience4j
 from mc.model.budgets import Aws, Envoy, Finagle, Grpc, Linkerd
 from mc.model.cell import Cell
+from mc.model.settings import Settings
 from mc.model.units import format_time
 from mc.model.waits import Backoff
 
@@ -41,6 +42,11 @@ class Policy(NamedTuple):
     budget: Any
     breaker: Any
     per_second: float
+
+    @property
+    def first_ceiling(self) -> float:
+        """The ceiling of the first wait; if it is 0, there is neither growth nor jitter."""
+        return min(self.base, self.cap)
 
 
 def policies(cell: Cell) -> list[Policy]:
@@ -80,19 +86,61 @@ def snippet(policy: Policy, library: str) -> Snippet:
     return LIBRARIES[library](policy)
 
 
-def _cannot(policy: Policy, *can: str, jitters: tuple[str, ...], budgets: tuple[type, ...]) -> Any:
-    """What a library cannot say, if it knows the named parts, jitters and kinds of budget."""
+def _cannot(
+    policy: Policy,
+    *can: str,
+    jitters: tuple[str, ...] | None,
+    budgets: tuple[type, ...],
+    factor: float | None = None,
+) -> Iterator[str]:
+    """What a library cannot say, if it knows the named parts, jitters, budgets and one factor.
+
+    None are all.
+    """
     backoff = policy.backoff
-    if policy.tries > 1 and backoff.jitter not in jitters:
-        yield f"jitter {backoff.jitter} (it has {' or '.join(jitters) or 'waits of its own'})"
+    waits = policy.tries > 1 and policy.first_ceiling > 0
+    if waits and jitters is not None and backoff.jitter not in jitters:
+        yield f"jitter {backoff.jitter} (it has {' or '.join(jitters)})"
+    grows = policy.tries > 2 and policy.cap > policy.base and backoff.jitter in _GROWING
+    if waits and factor not in (None, policy.factor) and grows:
+        yield f"backoff_factor {policy.factor:g} (it has {factor:g})"
     if policy.budget is not None and not isinstance(policy.budget, budgets):
-        yield f"budget {policy.budget}"
+        yield f"budget {_in_words(policy.budget, policy)}"
     if policy.breaker is not None and "breaker" not in can:
-        yield f"breaker {policy.breaker}"
+        yield f"breaker {_in_words(policy.breaker, policy)}"
     if policy.deadline is not None and "deadline" not in can:
         yield f"deadline {format_time(policy.deadline)}"
-    if policy.first_wait is not None and "first_wait" not in can:
+    if policy.first_wait is not None and policy.tries > 1 and (policy.first_wait > 0 or waits):
         yield f"first_wait {format_time(policy.first_wait)}"
+
+
+_GROWING: Final = ("full", "equal", "none", "plus_minus")
+"""Jitters whose waits grow by `backoff_factor`."""
+
+
+def _whole(time: float, least: float) -> tuple[float, list[str]]:
+    """A wait as whole milliseconds, and at least so many seconds; what that changes."""
+    rounded = max(least, round(time, 3))
+    changed = abs(rounded - time) > 1e-9
+    text = format_time(rounded) if rounded else "0"
+    return rounded, [f"a wait of {format_time(time)} ({text} is next to it)"] if changed else []
+
+
+def _deadline(policy: Policy, least: float) -> tuple[float | None, list[str]]:
+    """The deadline, of at least so many seconds; what that changes."""
+    if policy.deadline is None or policy.deadline >= least:
+        return policy.deadline, []
+    return least, [f"deadline {format_time(policy.deadline)} ({format_time(least)} is the least)"]
+
+
+def _in_words(guard: Any, policy: Policy) -> str:
+    """A budget or a breaker with its times in seconds."""
+    return guard.in_words(policy.per_second) if isinstance(guard, Settings) else str(guard)
+
+
+def _number(number: float) -> float:
+    """A number as configurations have it: 2 and not 2.0."""
+    return int(number) if number == int(number) else number
 
 
 def _seconds(time: float) -> str:
@@ -106,18 +154,22 @@ def _ms(time: float) -> str:
 def _envoy(policy: Policy) -> Snippet:
     """A route's retry policy and a cluster's circuit breakers."""
     budget = policy.budget
-    cannot = list(_cannot(policy, "deadline", jitters=("full",), budgets=(Envoy,)))
-    if policy.tries > 2 and policy.factor != 2:
-        cannot.append(f"backoff_factor {policy.factor:g} (it doubles)")
-    lines = ["# the route"]
-    if policy.deadline is not None:
-        lines.append(f"timeout: {_seconds(policy.deadline)}")
+    cannot = [*_cannot(policy, "deadline", jitters=("full",), budgets=(Envoy,), factor=2)]
+    deadline, changed = _deadline(policy, 0.001)
+    cannot += changed
+    # without a timeout a route has one of 15 s; 0 is none
+    lines = ["# the route", f"timeout: {_seconds(deadline or 0)}"]
+    if policy.tries > 1:
+        base, rounded = _whole(policy.first_ceiling, 0.001)
+        cap, _ = _whole(policy.cap, base)
+        cannot += rounded
+        lines += [
+            "retry_policy:",
+            "  retry_on: 5xx,reset,connect-failure",
+            f"  num_retries: {policy.tries - 1}",
+            f"  retry_back_off: {{base_interval: {_seconds(base)}, max_interval: {_seconds(cap)}}}",
+        ]
     lines += [
-        "retry_policy:",
-        "  retry_on: 5xx,reset,connect-failure",
-        f"  num_retries: {policy.tries - 1}",
-        f"  retry_back_off: {{base_interval: {_seconds(policy.base)}, "
-        f"max_interval: {_seconds(max(policy.cap, policy.base))}}}",
         "# the cluster",
         "circuit_breakers:",
         "  thresholds:",
@@ -125,7 +177,7 @@ def _envoy(policy: Policy) -> Snippet:
     if isinstance(budget, Envoy) and budget.max_retries is None:
         lines += [
             "  - retry_budget:",
-            f"      budget_percent: {{value: {budget.budget_percent:g}}}",
+            f"      budget_percent: {{value: {_number(budget.budget_percent)}}}",
             f"      min_retry_concurrency: {budget.min_retry_concurrency}",
         ]
     else:
@@ -136,20 +188,24 @@ def _envoy(policy: Policy) -> Snippet:
 
 def _grpc(policy: Policy) -> Snippet:
     """A service config."""
-    cannot = list(_cannot(policy, "deadline", jitters=("plus_minus",), budgets=(Grpc,)))
+    cannot = [*_cannot(policy, "deadline", jitters=("plus_minus",), budgets=(Grpc,))]
     if policy.backoff.jitter == "plus_minus" and policy.backoff.share != 0.2:
         cannot.append(f"jitter_share {policy.backoff.share:g} (it has 0.2)")
     if policy.tries > 5:
         cannot.append(f"{policy.tries} attempts (it makes 5 at most)")
     method: dict[str, Any] = {"name": [{}]}
-    if policy.deadline is not None:
-        method["timeout"] = _seconds(policy.deadline)
+    deadline, changed = _deadline(policy, 0.001)
+    cannot += changed
+    if deadline is not None:
+        method["timeout"] = _seconds(deadline)
     if policy.tries > 1:
+        if policy.first_ceiling == 0:
+            cannot.append("a wait of 0 (1 ns is the least)")
         method["retryPolicy"] = {
             "maxAttempts": min(policy.tries, 5),
-            "initialBackoff": _seconds(policy.base),
-            "maxBackoff": _seconds(policy.cap),
-            "backoffMultiplier": policy.factor,
+            "initialBackoff": _seconds(max(policy.base, 1e-9)),
+            "maxBackoff": _seconds(max(policy.cap, 1e-9)),
+            "backoffMultiplier": _number(policy.factor),
             "retryableStatusCodes": ["UNAVAILABLE"],
         }
     config: dict[str, Any] = {"methodConfig": [method]}
@@ -162,8 +218,14 @@ def _grpc(policy: Policy) -> Snippet:
 
 
 def _aws(policy: Policy) -> Snippet:
-    """The shared config file."""
-    cannot = list(_cannot(policy, jitters=("full",), budgets=(Aws,)))
+    """The shared config file; since November 2026 it is what SDKs do without.
+
+    Notes
+    -----
+    AWS Developer Tools Blog 2026, "Updated default retry behavior for AWS SDKs and tools": the SDKs
+    for Java and Kotlin follow later.
+    """
+    cannot = [*_cannot(policy, jitters=("full",), budgets=(Aws,))]
     if policy.tries > 1 and (policy.base, policy.factor, policy.cap) != (0.05, 2, 20):
         cannot.append("its waits: they begin at 50 ms, double, and end at 20 s")
     if policy.tries > 1 and policy.budget != Aws(500, 14):
@@ -173,24 +235,35 @@ def _aws(policy: Policy) -> Snippet:
 
 
 def _resilience4j(policy: Policy) -> Snippet:
-    """The properties of Spring Boot."""
+    """The properties of Spring Boot.
+
+    Notes
+    -----
+    resilience4j/resilience4j: CommonRetryConfigurationProperties.java, IntervalFunction.java. It
+    has no budget: issue 172 and pull request 2373 are open.
+    """
     jitters = ("none", "plus_minus")
-    cannot = list(_cannot(policy, "breaker", jitters=jitters, budgets=()))
+    cannot = [*_cannot(policy, "breaker", jitters=jitters, budgets=())]
+    base, rounded = _whole(policy.first_ceiling, 0)
+    cannot += rounded
     lines = [
         "resilience4j.retry.instances.backend:",
         f"  maxAttempts: {policy.tries}",
-        f"  waitDuration: {_ms(policy.base)}ms",
+        f"  waitDuration: {_ms(base)}ms",
     ]
-    if policy.factor != 1:
+    grows = policy.factor != 1 and policy.cap > base > 0
+    if grows:
         lines += [
             "  enableExponentialBackoff: true",
-            f"  exponentialBackoffMultiplier: {policy.factor:g}",
-            f"  exponentialMaxWaitDuration: {_ms(policy.cap)}ms",
+            f"  exponentialBackoffMultiplier: {_number(policy.factor)}",
+            f"  exponentialMaxWaitDuration: {_ms(_whole(policy.cap, base)[0])}ms",
         ]
-    if policy.backoff.jitter == "plus_minus":
+    if policy.backoff.jitter == "plus_minus" and base > 0:
+        if grows and policy.tries > 2:
+            cannot.append("jitter at the cap (it caps what was drawn, and does not draw around it)")
         lines += [
             "  enableRandomizedWait: true",
-            f"  randomizedWaitFactor: {policy.backoff.share:g}",
+            f"  randomizedWaitFactor: {_number(policy.backoff.share)}",
         ]
     breaker = policy.breaker
     if isinstance(breaker, Resilience4j):
@@ -201,38 +274,45 @@ def _resilience4j(policy: Policy) -> Snippet:
             "  slidingWindowType: COUNT_BASED",
             f"  slidingWindowSize: {breaker.sliding_window_size}",
             f"  minimumNumberOfCalls: {breaker.minimum_number_of_calls}",
-            f"  failureRateThreshold: {breaker.failure_rate_threshold:g}",
+            f"  failureRateThreshold: {_number(breaker.failure_rate_threshold)}",
             f"  waitDurationInOpenState: {wait}ms",
             f"  permittedNumberOfCallsInHalfOpenState: {trials}",
         ]
     elif breaker is not None:
-        cannot.append(f"breaker {breaker}")
+        cannot.append(f"breaker {_in_words(breaker, policy)}")
     return Snippet("\n".join(lines), tuple(cannot))
 
 
 def _finagle(policy: Policy) -> Snippet:
-    """A client of Finagle, in Scala."""
-    jitters = ("none", "equal", "decorrelated")
-    cannot = list(_cannot(policy, jitters=jitters, budgets=(Finagle,)))
-    base, cap = f"{_ms(policy.base)}.milliseconds", f"{_ms(policy.cap)}.milliseconds"
-    waits = {
-        "equal": f"Backoff.equalJittered({base}, {cap})",
-        "decorrelated": f"Backoff.decorrelatedJittered({base}, {cap})",
-        "full": f"Backoff.exponentialJittered({base}, {cap})",
-    }.get(policy.backoff.jitter)
-    if waits is None:
-        is_constant = policy.factor == 1 or policy.cap <= policy.base
-        least = f"{_ms(min(policy.base, policy.cap))}.milliseconds"
-        growing = f"Backoff.exponential({base}, {policy.factor:g}, {cap})"
-        waits = f"Backoff.const({least})" if is_constant else growing
-    if policy.backoff.jitter == "full":
-        cannot.append("the first wait: with exponentialJittered it is not drawn")
+    """A client of Finagle, in Scala.
+
+    Notes
+    -----
+    twitter/finagle: finagle-core/.../Backoff.scala. Its jitters begin with a wait that is not
+    drawn, and go on from what was drawn, so none is one of ours; a multiplier is a whole number.
+    """
+    cannot = [*_cannot(policy, jitters=("none", *_FINAGLE), budgets=(Finagle,))]
+    jitter, factor = policy.backoff.jitter, max(1.0, round(policy.factor))
+    base, rounded = _whole(policy.first_ceiling, 0)
+    cap, _ = _whole(policy.cap, base)
+    cannot += rounded
+    if base > 0 and jitter in _FINAGLE:
+        name, differs = _FINAGLE[jitter]
+        waits = f"Backoff.{name}({_scala(base)}, {_scala(cap)})"
+        cannot += [f"jitter {jitter} as it is ({name} {differs})"] if policy.tries > 1 else []
+        factor = policy.factor if jitter == "decorrelated" else 2
+    elif factor == 1 or base in (0, cap):
+        waits = f"Backoff.const({_scala(base)})"
+    else:
+        waits = f"Backoff.exponential({_scala(base)}, {factor:.0f}, {_scala(cap)})"
+    if policy.factor != factor and policy.tries > 2 and cap > base > 0:
+        cannot.append(f"backoff_factor {policy.factor:g} (it has {factor:g} here)")
     lines = ["client", f"  .withRetryBackoff({waits}.take({policy.tries - 1}))"]
     if isinstance(policy.budget, Finagle):
-        ttl = f"{policy.budget.ttl / policy.per_second:.10g}"
-        share = f"{policy.budget.percent_can_retry:g}"
+        ttl = _scala(policy.budget.ttl / policy.per_second)
+        share = _number(policy.budget.percent_can_retry)
         lines.append(
-            f"  .withRetryBudget(RetryBudget(ttl = {ttl}.seconds, "
+            f"  .withRetryBudget(RetryBudget(ttl = {ttl}, "
             f"minRetriesPerSec = {policy.budget.min_retries_per_sec}, percentCanRetry = {share}))"
         )
     else:
@@ -240,21 +320,37 @@ def _finagle(policy: Policy) -> Snippet:
     return Snippet("\n".join(lines), tuple(cannot))
 
 
+_FINAGLE: Final = {
+    "full": ("exponentialJittered", "begins with the base, and multiplies what it drew before"),
+    "equal": ("equalJittered", "begins with the base, and ends at the cap"),
+    "decorrelated": ("decorrelatedJittered", "never waits less than it did before"),
+}
+"""By jitter the name in Finagle, and what that does otherwise."""
+
+
+def _scala(time: float) -> str:
+    return f"{time:.0f}.seconds" if time >= 1 and time % 1 == 0 else f"{_ms(time)}.milliseconds"
+
+
 def _linkerd(policy: Policy) -> Snippet:
-    """A service profile."""
-    cannot = list(_cannot(policy, "deadline", jitters=(), budgets=(Linkerd,)))
-    cannot.append(f"{policy.tries} attempts (it has no limit but its budget)")
+    """A service profile; since Linkerd 2.16 there are annotations, too, which have no budget."""
+    cannot = [*_cannot(policy, "deadline", jitters=None, budgets=(Linkerd,))]
+    if policy.tries > 1 and policy.first_ceiling > 0:
+        cannot.append("waits (it retries at once)")
     budget = policy.budget
-    if budget is None:
-        cannot.append("no budget (it always has one)")
+    if policy.tries > 1:
+        cannot.append(f"{policy.tries} attempts (it has no limit but its budget)")
+        cannot += ["no budget (it always has one)"] if budget is None else []
     lines = ["spec:", "  routes:", "  - name: all", "    condition: {pathRegex: .*}"]
-    lines.append("    isRetryable: true")
-    if policy.deadline is not None:
-        lines.append(f"    timeout: {_ms(policy.deadline)}ms")
+    lines.append(f"    isRetryable: {'true' if policy.tries > 1 else 'false'}")
+    deadline, changed = _deadline(policy, 0.001)
+    cannot += changed
+    if deadline is not None:
+        lines.append(f"    timeout: {_ms(deadline)}ms")
     if isinstance(budget, Linkerd):
         lines += [
             "  retryBudget:",
-            f"    retryRatio: {budget.retry_ratio:g}",
+            f"    retryRatio: {_number(budget.retry_ratio)}",
             f"    minRetriesPerSecond: {budget.min_retries_per_second}",
             f"    ttl: {_seconds(budget.ttl / policy.per_second)}",
         ]
@@ -262,26 +358,34 @@ def _linkerd(policy: Policy) -> Snippet:
 
 
 def _polly(policy: Policy) -> Snippet:
-    """A resilience pipeline of Polly v8, in C#."""
-    cannot = list(_cannot(policy, "deadline", jitters=("none", "polly"), budgets=()))
+    """A resilience pipeline of Polly v8, in C#.
+
+    Notes
+    -----
+    App-vNext/Polly: src/Polly.Core/Retry/RetryHelper.cs; pollydocs.org, RetryStrategyOptions,
+    TimeoutStrategyOptions.
+    """
     is_constant = policy.factor == 1 or policy.cap <= policy.base
-    if policy.backoff.jitter != "polly" and policy.tries > 2 and not is_constant:
-        cannot += [] if policy.factor == 2 else [f"backoff_factor {policy.factor:g} (it doubles)"]
+    factor = None if is_constant else 2
+    cannot = [*_cannot(policy, "deadline", jitters=("none", "polly"), budgets=(), factor=factor)]
+    deadline, changed = _deadline(policy, 0.01)
+    cannot += changed
     kind = "Constant" if is_constant and policy.backoff.jitter != "polly" else "Exponential"
     lines = ["new ResiliencePipelineBuilder()"]
-    if policy.deadline is not None:
-        lines.append(f"    .AddTimeout(TimeSpan.FromMilliseconds({_ms(policy.deadline)}))")
-    lines += [
-        "    .AddRetry(new RetryStrategyOptions",
-        "    {",
-        f"        MaxRetryAttempts = {policy.tries - 1},",
-        f"        Delay = TimeSpan.FromMilliseconds({_ms(policy.base)}),",
-        f"        MaxDelay = TimeSpan.FromMilliseconds({_ms(policy.cap)}),",
-        f"        BackoffType = DelayBackoffType.{kind},",
-        f"        UseJitter = {'true' if policy.backoff.jitter == 'polly' else 'false'},",
-        "    })",
-        "    .Build();",
-    ]
+    if deadline is not None:
+        lines.append(f"    .AddTimeout(TimeSpan.FromMilliseconds({_ms(deadline)}))")
+    if policy.tries > 1:
+        lines += [
+            "    .AddRetry(new RetryStrategyOptions",
+            "    {",
+            f"        MaxRetryAttempts = {policy.tries - 1},",
+            f"        Delay = TimeSpan.FromMilliseconds({_ms(policy.base)}),",
+            f"        MaxDelay = TimeSpan.FromMilliseconds({_ms(policy.cap)}),",
+            f"        BackoffType = DelayBackoffType.{kind},",
+            f"        UseJitter = {'true' if policy.backoff.jitter == 'polly' else 'false'},",
+            "    })",
+        ]
+    lines.append("    .Build();")
     return Snippet("\n".join(lines), tuple(cannot))
 
 

@@ -9,7 +9,6 @@ import polars as pl
 from mc import experiment as experiments
 from mc.experiment import MAX
 from mc.experiment.remarks import calm_remark
-from mc.model.digits import UNDECIDED
 from mc.reports.view import View
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
@@ -19,27 +18,11 @@ def n_missed(view: View) -> int:
     return sum(line["stopped_by"] == MAX for line in view.lines.values())
 
 
-def verdicts(view: View) -> dict[str, int]:
-    """How many claims have each verdict."""
-    every = [claim["verdict"] for claim in view.claims]
-    return {verdict: every.count(verdict) for verdict in (HOLDS, FAILS, DEPENDS, OPEN)}
-
-
 def by_verdict(view: View) -> dict[str, list[dict[str, Any]]]:
     """The claims of each verdict, those that do not hold first: they are news."""
     order = (FAILS, DEPENDS, OPEN, HOLDS, None)
     groups = {verdict: [c for c in view.claims if c["verdict"] == verdict] for verdict in order}
     return {verdict or "without a verdict": group for verdict, group in groups.items() if group}
-
-
-def undecided(view: View) -> float:
-    """Largest share of requests that are undecided when the runs of a cell end; 0 if small."""
-    means = view.results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
-    shares = means.pivot("metric", index="cell", values="mean").select(
-        pl.col("in_flight") / pl.col("requests")
-    )
-    largest = max((share for share in shares.to_series().to_list() if share is not None), default=0)
-    return largest if largest > UNDECIDED else 0.0
 
 
 def calm(view: View) -> str:

@@ -91,8 +91,9 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
         cells = [cell for cell in scenario.chosen if (cell, metric) in counts]
         if not cells:
             continue
-        every = np.unique(np.concatenate([counts[cell, metric][0] for cell in cells]))
-        edges = _edges(every, _bar_width(scenario, cells, metric))
+        counted = [counts[cell, metric] for cell in cells]
+        every = np.unique(np.concatenate([values for values, _ in counted]))
+        edges = _edges(every, _bar_width(counted))
         for cell in cells:
             values, weights = counts[cell, metric]
             heights = np.histogram(values, edges, weights=weights)[0].astype(np.int64)
@@ -108,14 +109,14 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _bar_width(scenario: Scenario, cells: list[int], metric: str) -> float:
+def _bar_width(counted: list[tuple[NDArray[Any], NDArray[np.int64]]]) -> float:
     """A width that suits the usual cell: Freedman and Diaconis 1981."""
-    factor = scenario.view.factor(metric)
-    widths = [
-        2 * (line["p75"] - line["p25"]) / factor / line["n"] ** (1 / 3)
-        for line in (scenario.view.estimates[cell, metric] for cell in cells)
-        if line["n"]
-    ]
+    widths = []
+    for values, weights in counted:
+        # of the values that are drawn: where a run never recovers, the quartiles of all may lie
+        # beyond the run
+        low, high = np.quantile(values, (0.25, 0.75), weights=weights, method="inverted_cdf")
+        widths.append(2 * (high - low) / weights.sum() ** (1 / 3))
     return float(np.median([width for width in widths if width > 0] or [0.0]))
 
 

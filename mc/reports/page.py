@@ -19,6 +19,7 @@ from mc.reports.scenario import Scenario
 from mc.reports.sweeps import MOST_POLICIES
 from mc.reports.view import View
 from mc.statistics import half_width
+from mc.store import claims_told, undecided_told
 
 _NARROWER: Final = 0.95
 
@@ -52,9 +53,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {
         name: getattr(answer, name)
-        for name in (
-            *("by_verdict", "calm", "n_missed", "published_figures", "undecided", "verdicts"),
-        )
+        for name in ("by_verdict", "calm", "n_missed", "published_figures")
     }
     environment.globals |= {
         "MOST_POLICIES": MOST_POLICIES,
@@ -64,7 +63,9 @@ def _environment() -> jinja2.Environment:
         "ROUGH": digits.MIN_REPLICATIONS,
         "has_published": _has_published,
         "numeric": _numeric,
+        "claims_told": claims_told,
         "tables": page_tables,
+        "undecided_told": undecided_told,
         "widest": _widest,
     }
     environment.filters |= {name: getattr(notation, name) for name in ("count", "percent", "short")}

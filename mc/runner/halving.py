@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -91,12 +92,14 @@ def _converted(value: Any, parameter: Parameter) -> Any:
 
 
 def _halved(experiment: Experiment) -> Experiment:
+    low, high = experiments.SEEDS[experiment.generator]
+    seed = experiment.seed + 1 if experiment.seed < high else low
     points = tuple(
         dataclasses.replace(point, parameters=with_half_rounds(point.parameters))
         for point in experiment.points
     )
     claims = tuple(map(_with_half_value, experiment.claims))
-    return dataclasses.replace(experiment, points=points, claims=claims)
+    return dataclasses.replace(experiment, points=points, claims=claims, seed=seed)
 
 
 def _with_half_value(claim: Claim) -> Claim:
@@ -119,6 +122,7 @@ def sensitivity(
     seed: int | None = None,
     jobs: int | None = None,
     overrides: Mapping[str, str] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Sensitivity:
     """Run an experiment file as it is, and with rounds half as long; nothing is written.
 
@@ -132,7 +136,9 @@ def sensitivity(
     replications : int, optional
         Of each cell; default those of the file, but at most `MOST_REPLICATIONS`.
     seed, jobs, overrides
-        See `mc.run`.
+        See `mc.run`. The rounds half as long have the next seed.
+    say : callable, optional
+        Called with what else changes with the rounds.
 
     Returns
     -------
@@ -147,13 +153,21 @@ def sensitivity(
 
     Notes
     -----
-    The two samples are independent, as draws belong to rounds: Welch's interval for unequal
-    variances (Law, *Simulation Modeling and Analysis*, section 10.2.2).
+    The two samples have seeds of their own and are independent: with one seed the first half of
+    both would share its draws. Welch's interval for unequal variances (Law, *Simulation Modeling
+    and Analysis*, section 10.2.2).
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     n = replications or min(experiment.replications, MOST_REPLICATIONS)
+    halved = _halved(experiment)
+    if say is not None and (uneven := _uneven_capacities(halved)):
+        least, most = math.floor(min(uneven)), math.ceil(min(uneven))
+        say(
+            f"with rounds half as long a capacity is {min(uneven):g} calls a round: rounds serve "
+            f"{least} or {most}, and a part of the difference is due to that"
+        )
     (as_given, claims), (half, claims_half) = (
-        _results(one, n, jobs) for one in (experiment, _halved(experiment))
+        _results(one, n, jobs) for one in (experiment, halved)
     )
     keys = ["cell", "metric", "unit"]
     both = as_given.join(half, on=keys, suffix="_half", maintain_order="left")
@@ -192,6 +206,14 @@ def _places(experiment: Experiment) -> pl.DataFrame:
     return table.select("cell", "scenario", "policy").with_columns(
         pl.Series(name, values) for name, values in texts.items()
     )
+
+
+def _uneven_capacities(experiment: Experiment) -> set[float]:
+    """Capacities that are no whole number of calls a round."""
+    cells = [point.parameters for point in experiment.points]
+    faults = [fault for cell in cells for fault in cell.all_faults]
+    every = {cell.capacity for cell in cells} | {fault.capacity for fault in faults}
+    return {capacity for capacity in every if capacity % 1}
 
 
 def _results(experiment: Experiment, n: int, jobs: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -61,11 +61,13 @@ from mc.store.shards import (
     write_shard,
 )
 from mc.store.state import Status, status
+from mc.store.told import OF_UNDECIDED, claims_told, undecided_told
 
 __all__ = [
     "FOLDERS",
     "FORMAT",
     "MANIFEST",
+    "OF_UNDECIDED",
     "PAGE",
     "TABLES",
     "DamagedError",
@@ -77,6 +79,7 @@ __all__ = [
     "axis_names",
     "check_page",
     "check_run",
+    "claims_told",
     "clear",
     "draws_name",
     "first_line",
@@ -109,6 +112,7 @@ __all__ = [
     "table_bytes",
     "table_file",
     "tables_are_whole",
+    "undecided_told",
     "with_names",
     "write",
     "write_manifest",
