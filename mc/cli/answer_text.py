@@ -90,7 +90,7 @@ def _present(results: Results) -> str:
 
     def told(metric: str, unit: str) -> str:
         score = score_of(results, cell, metric)
-        if score is None or score.low is None or score.high is None:
+        if score is None or not score.is_known or score.low is None or score.high is None:
             return ""
         low, high = (digits.short_estimate(end, None) for end in (score.low, score.high))
         spread = "" if low == high else f" ({low} to {high})"

@@ -10,7 +10,6 @@ import polars as pl
 from mc import statistics, store
 from mc.decisions.choosing import (
     QuestionError,
-    cell_name,
     coordinates,
     metric_named,
     select,
@@ -18,7 +17,7 @@ from mc.decisions.choosing import (
 )
 from mc.experiment.messages import listed, quote
 from mc.model import METRICS
-from mc.store import FolderError, Results
+from mc.store import FolderError, Results, cell_name
 
 
 def compare(

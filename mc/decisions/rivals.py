@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.decisions.choosing import QuestionError, cell_name, coordinates, where_all
+from mc.decisions.choosing import QuestionError, coordinates, where_all
 from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
 from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
 from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
-from mc.store import Results
+from mc.store import Results, cell_name
 
 MIN_REPLICATIONS: Final = 30
 """With fewer no paired interval is to be trusted."""

@@ -21,6 +21,7 @@ from mc.model.settings import Settings
 from mc.model.thresholds import OPEN
 from mc.runner.simulation import simulate
 from mc.statistics import intervals
+from mc.store import place_name
 
 MOST_REPLICATIONS: Final = 1000
 """Of each cell, unless more are asked for: it is the size of an effect that is asked about."""
@@ -342,12 +343,8 @@ def _names(cells: pl.DataFrame) -> list[str]:
 
 def place_text(place: Mapping[str, str]) -> str:
     """Write scenario, policy and axes of a cell."""
-    parts = [
-        text if name in ("scenario", "policy") else f"{name} {text}"
-        for name, text in place.items()
-        if text != "default"
-    ]
-    return ", ".join(parts) or "the only cell"
+    told = {name: text for name, text in place.items() if text != "default"}
+    return place_name(told) or "the only cell"
 
 
 def _changed(means: pl.DataFrame) -> str:
