@@ -37,7 +37,7 @@ MAX_CLAIMS: Final = 10
 _CLAIM_LINES: Final = 7
 """Lines that are kept for claims, if there are as many."""
 
-_HEAD_LINES: Final = 6
+_HEAD_LINES: Final = 7
 """Lines of a scorecard beside those of its cells, the caption of a sweep included."""
 
 _LEAST_NAME: Final = 16
