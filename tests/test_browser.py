@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import pytest
 
 import mc
 from mc.decisions.scorecard import scorecards, scores_of
+from mc.reports import page_tables
+from mc.reports.page import page as page_of
+from mc.reports.view import View
 
 pytestmark = pytest.mark.browser
 
@@ -154,6 +158,38 @@ def test_tables_stand_behind_tabs_and_a_word_leaves_the_lines_that_have_it(
     got = lines.locator("th").all_inner_texts()
     assert len(got) == 6
     assert all(name.startswith("nine tries, budget 0.1,") for name in got)
+
+
+@pytest.mark.parametrize(("held", "among"), [(5000, ""), (45, " of the first 45")])
+def test_a_filter_searches_the_lines_that_are_not_shown_and_says_if_none_matches(
+    held: int, among: str, browser: Any, grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_tables, "MOST_LINES", 15)
+    monkeypatch.setattr(page_tables, "MOST_HELD", held)
+    (tmp_path / "page.html").write_text(page_of(View(mc.load(grid)), [], "", ""), "utf-8")
+    page, messages = opened(browser, tmp_path / "page.html", "desk")
+    panel = page.locator("#table-load")
+    lines, told = panel.locator("tbody tr"), panel.locator("output")
+    words = panel.get_by_label("Only lines with")
+    assert lines.count() == 15
+    words.fill("nine tries, budget 0.05")
+    means = mc.load(grid).summary.filter(metric="calls", policy="nine tries", budget=0.05)["mean"]
+    assert lines.count() == means.len() == 6
+    assert told.inner_text() == f"6 of {min(60, held)} lines"
+    with page.expect_download() as download:
+        panel.get_by_role("button", name="CSV").click()
+    table = pl.read_csv(download.value.path())
+    assert table["calls"].to_list() == pytest.approx(means.to_list())
+    assert table["calls, as shown"][0].startswith(f"{means[0]:.0f}"[:2])
+    assert table["cell"].str.contains("nine tries, budget 0.05").all()
+    words.fill("no such line")
+    assert (lines.count(), told.inner_text()) == (0, f"No line{among} matches.")
+    words.fill("")
+    panel.locator("th[scope=col]", has_text="multiplier").locator("button").click()
+    got = panel.locator("tbody td:nth-child(4)").evaluate_all("all => all.map(x => +x.dataset.v)")
+    every = mc.load(grid).summary.filter(metric="multiplier")["mean"].head(held).sort()
+    assert got == pytest.approx(every.head(15).to_list())
+    assert [line for line in messages if not line.startswith("data:")] == []
 
 
 def test_the_explorer_shows_any_cell_and_another_one_pinned_beside_it(

@@ -732,7 +732,7 @@ def test_show_of_an_unfinished_run_says_what_to_do() -> None:
     store.write_manifest(folder, mc.load(folder).manifest | {"complete": False})
     code, out, err = invoke("show", "results/small")
     assert code == 2
-    assert "start the same command again" in err
+    assert "run the same command again" in err
     assert out == "", "nothing is printed before the fault is known"
 
 

@@ -111,6 +111,17 @@ def test_any_two_cells_are_compared_as_scipy_compares_pairs(sweep: Path) -> None
     assert {name: got[name] for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_cell_is_named_by_its_number_and_one_text_needs_no_list(sweep: Path) -> None:
+    expected = mc.compare(sweep, "7", "6", ["dropped"], ["scenario=long"])
+    got = mc.compare(sweep, 7, 6, "dropped", "scenario=long")
+    assert_frame_equal(got, expected)
+    one = mc.best(sweep, "dropped", subject_to=BOUND, per="policy", where="budget=0.1")
+    lists = mc.best(sweep, "dropped", subject_to=[BOUND], per=["policy"], where=["budget=0.1"])
+    assert_frame_equal(one, lists)
+    with pytest.raises(QuestionError, match="cell 99 does not exist"):
+        mc.frontier(sweep, "dropped", "calls", where=99)
+
+
 def test_cells_are_paired_by_all_that_neither_side_fixes(sweep: Path) -> None:
     found = mc.compare(sweep, "budget=0.1", "budget=none", ["calls"])
     got = found.select("left", "right").rows()
@@ -191,6 +202,11 @@ def test_rows_are_printed_with_the_names_of_their_cells(sweep: Path) -> None:
     rows = mc.load(sweep).replications
     assert got.columns[:5] == ["cell", "scenario", "policy", "budget", "budget_text"]
     assert_frame_equal(got.select(rows.columns), rows, check_dtypes=False)
+    results = mc.load(sweep)
+    expected = results.named(rows)
+    lazily = results.named(results.scan()).collect()
+    assert_frame_equal(lazily, expected, check_row_order=False)
+    assert_frame_equal(results.named(expected.lazy()).collect(), expected)
 
 
 def test_a_notebook_shows_means_by_the_names_of_cells(sweep: Path) -> None:
@@ -367,6 +383,33 @@ def test_the_frontier_holds_the_cells_that_no_other_beats(sweep: Path) -> None:
     assert got == pytest.approx(expected)
 
 
+def test_means_have_the_intervals_of_the_summary_or_none(sweep: Path) -> None:
+    summary = mc.load(sweep).summary
+    half = (pl.col("ci_high") - pl.col("ci_low")) / 2
+    for metric in ("dropped", "late_share"):
+        expected = summary.filter(metric=metric).select(half).to_series().to_list()
+        assert None in expected or metric == "dropped"
+        found = mc.frontier(sweep, metric, "calls", per=[]).sort("cell")
+        assert found[f"{metric}_half_width"].to_list() == pytest.approx(expected)
+        found = mc.best(sweep, metric, per=[], subject_to=["calls > 0"]).sort("cell")
+        assert found["mean_half_width"].to_list() == pytest.approx(expected)
+        assert found["calls_half_width"].null_count() == 0
+
+
+def test_a_bound_for_the_worst_case_is_called_one(tmp_path: Path) -> None:
+    """The longer of two caps is hardly ever reached: in 30 runs most pairs differ too seldom."""
+    folder = run(tmp_path, BROWNOUT.replace("[32, 256]", "[32, 64, 256]"))
+    found = mc.best(folder, "dropped", per=["budget"])
+    bounds = found.filter("is_bound")
+    assert bounds.height > 0
+    assert (bounds["n_needed"].drop_nulls() > 30).all()
+    assert found.filter(~pl.col("is_bound"))["n_needed"].null_count() == (
+        found.height - bounds.height
+    )
+    shown = runner.invoke(app, ["best", str(folder), "--metric", "dropped", "--per", "budget"])
+    assert "too few" in shown.stdout
+
+
 def test_a_frontier_needs_two_metrics(sweep: Path) -> None:
     with pytest.raises(QuestionError, match="two different metrics"):
         mc.frontier(sweep, "dropped", "dropped")
@@ -413,7 +456,8 @@ def test_the_commands_answer_programs(sweep: Path) -> None:
     best = runner.invoke(app, ["best", str(sweep), *asked])
     got = json.loads(best.stdout)
     assert len(got) == 12
-    assert {"cell", "scenario", "policy", "budget", "mean", "candidate"} <= got[0].keys()
+    names = {"cell", "scenario", "policy", "budget", "budget_text", "mean", "candidate"}
+    assert names <= got[0].keys()
     compared = runner.invoke(app, ["compare", str(sweep), "1", "0", *asked])
     got = json.loads(compared.stdout)
     assert [line["metric"] for line in got] == ["dropped"]

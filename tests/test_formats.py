@@ -149,6 +149,8 @@ def test_names_are_neither_formulas_in_csv_nor_markup_in_markdown(tmp_path: Path
     policies = "".join(f'[[policy]]\nname = "{name}"\n' for name in FORMULAS)
     text = 'title = "=2"\nreplications = 2\n' + policies
     text += '[[scenario]]\nname = "<script>x</script>&amp;"\n'
+    text += '[[claim]]\ntext = "=3"\nscenario = "<script>x</script>&amp;"\nmetric = "calls"\n'
+    text += f'policies = ["{FORMULAS[0]}", "{FORMULAS[1]}"]\nrelation = "="\n'
     (tmp_path / "hostile.toml").write_text(text, "utf-8")
     folder = mc.run(tmp_path / "hostile.toml", tmp_path / "results").folder
     commands = (
@@ -163,6 +165,9 @@ def test_names_are_neither_formulas_in_csv_nor_markup_in_markdown(tmp_path: Path
         assert "<" not in printed(*command, "--format", "markdown")
     names = pl.read_csv(io.StringIO(printed(*commands[1], "--format", "csv")))["policy"]
     assert names.to_list() == [f"'{name}" for name in FORMULAS]
+    claims = printed("show", str(folder), "--table", "claims", "--format", "csv")
+    (claim,) = csv.DictReader(io.StringIO(claims))
+    assert (claim["text"], claim["relation"]) == ("'=3", "="), "a sign alone is no formula"
 
 
 @pytest.mark.parametrize("name", TABLES)

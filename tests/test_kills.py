@@ -70,7 +70,7 @@ PRECISE: Final = FIXED.replace(
 
 EXPERIMENTS: Final = {"fixed": FIXED, "precise": PRECISE}
 
-SAVED: Final = "stopped; what was done is saved: the same command continues"
+SAVED: Final = "stopped; what was done is saved: run the same command again to go on"
 
 Begin = Callable[..., Running]
 

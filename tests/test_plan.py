@@ -255,18 +255,21 @@ def unfinished(n_lost: int) -> Path:
 
 
 @contextmanager
-def at_work(folder: Path, started: str) -> Iterator[None]:
-    """Hold the lock of a folder since a certain time."""
-    with store.held(folder, print):
-        path = folder / ".lock"
+def at_work(folder: Path, started: str, part: tuple[int, int] | None = None) -> Iterator[None]:
+    """Hold the lock of a folder, or of a part of its run, since a certain time."""
+    with store.held(folder, print, part):
+        (path,) = (lock for lock in folder.glob(".lock*") if lock.stat().st_size)
         path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"started": started}))
         yield
 
 
-def test_the_status_of_a_run_at_work_says_who_and_how_long(file: str) -> None:
+@pytest.mark.parametrize("part", [None, (2, 3)])
+def test_the_status_of_a_run_at_work_says_who_and_how_long(
+    file: str, part: tuple[int, int] | None
+) -> None:
     mc.run(file)
     folder = unfinished(n_lost=3)
-    with at_work(folder, "2026-01-01T00:00:00+00:00"):
+    with at_work(folder, "2026-01-01T00:00:00+00:00", part):
         status = mc.status(folder)
         code, out, _ = invoke("status", str(folder))
     assert status.holder is not None
@@ -297,7 +300,9 @@ def test_the_status_of_a_killed_run_says_that_it_is_gone(file: str) -> None:
     status = mc.status(folder)
     assert status.holder is not None
     assert (status.holder.alive, status.seconds_left) == (False, None)
-    assert "is gone; the command that began it continues" in invoke("status", str(folder))[1]
+    assert (
+        "is gone; run the command that began it again to go on" in invoke("status", str(folder))[1]
+    )
 
 
 def test_the_status_of_a_stopped_run(file: str) -> None:
@@ -306,7 +311,7 @@ def test_the_status_of_a_stopped_run(file: str) -> None:
     expected = tree()
     code, out, _ = invoke("status", str(folder))
     assert code == 0
-    assert "not finished; the command that began it continues" in out
+    assert "stopped; run the command that began it again to go on" in out
     assert tree() == expected
 
 

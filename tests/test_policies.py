@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import mc
 from mc.cli import app
+from mc.decisions import QuestionError, select
 from mc.experiment import ExperimentError, cells_of, json_schema, read
 from mc.model import PARAMETERS, Cell
 from mc.model.budgets import BUDGETS, Aws, Envoy, Finagle, Grpc, Ratio, Sre
@@ -88,6 +89,11 @@ def test_the_command_line_sets_an_entry(tmp_path: Path) -> None:
     both = {"budget.cost": "5", "budget": '{kind = "aws"}', "traffic.workers": "3"}
     (cell,) = cells_in(tmp_path, "[fixed]\ntries = [3]", **both)
     assert cell.budget == Aws(500, 5)
+    grid = f"[fixed]\ntries = [3]\n{table}\n[grid]\nbudget.percent_can_retry = [0.1, 0.2]"
+    cells = cells_in(tmp_path, grid, **{"budget.min_retries_per_sec": "0"})
+    assert [cell.budget for cell in cells] == [Finagle(200, 0, 0.1), Finagle(200, 0, 0.2)]
+    (got,) = faults_in(tmp_path, grid, **{"budget.percent_can_retry": "0.3"})
+    assert got == "--set: budget is set by [grid]: change it in the file"
     (got,) = faults_in(tmp_path, f"[fixed]\n{table}", **{"budget.percent_can_retry": "-1"})
     rule = "a number >= 0 and <= 1000, got -1 (Finagle's RetryBudget)"
     assert got == f"--set: budget.percent_can_retry must be {rule}"
@@ -188,11 +194,29 @@ clients = 3
     ]
     again = cells_of(cells)
     assert [cell.identity for cell in again.values()] == cells["identity"].to_list()
-    shown = CliRunner().invoke(
-        app, ["export", str(folder), "--cell", cells["budget"][0].join(["budget=", ""]),
-              "--for", "grpc"],
-    )  # fmt: skip
+    export = ["export", str(folder), "--for", "grpc", "--cell"]
+    shown = CliRunner().invoke(app, [*export, f"budget={cells['budget'][0]}"])
     assert json.loads(shown.stdout)["retryThrottling"] == {"maxTokens": 10, "tokenRatio": 0.1}
+    refused = CliRunner().invoke(app, [*export, "b"])
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "grpc cannot say: breaker consecutive(" in refused.stderr
+    in_part = CliRunner().invoke(app, [*export, "b", "--partial"])
+    assert in_part.exit_code == 0
+    assert json.loads(in_part.stdout).keys() == {"methodConfig"}
+    noted = CliRunner().invoke(app, ["export", str(folder), "--for=polly", "--cell=b", "--partial"])
+    assert "// polly cannot say: breaker consecutive(" in noted.stdout
+    for wanted, policy in (
+        ("budget.max_tokens=10", "a"), ("budget.token_ratio=0.1, policy=a", "a"),
+        ("budget.ratio=10 %", "b"), ("breaker.timeout=60 s", "b"), ("breaker.timeout=6000", "b"),
+        ("budget.kind=ratio", "b"),
+    ):  # fmt: skip
+        assert select(mc.load(folder), wanted)[0]["policy"].to_list() == [policy]
+    for wanted, told in (
+        ("budget.max_tokens=11", "no cell has budget.max_tokens = 11; budget is one of grpc(max_"),
+        ("rounds.max=11", '"rounds.max" is not a coordinate'),
+    ):
+        with pytest.raises(QuestionError, match=re.escape(told)):
+            select(mc.load(folder), wanted)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["columns"]["replications"]["rejected"]["unit"] == "calls"
     assert pl.read_parquet(folder / "cells.parquet").schema["clients"] == pl.Int32()
@@ -269,6 +293,21 @@ def test_entries_of_lists_and_of_no_kind_are_refused(tmp_path: Path) -> None:
     side = '[design]\nkind = "sobol"\npoints = 4\nbudget.ratio = {from = 0.1, to = 0.2}'
     (got,) = faults_in(tmp_path, side)
     assert got == "[design]: budget must be a range {from, to}; entries of tables vary in [grid]"
+
+
+def test_a_claim_at_a_table_is_labelled_as_its_cell(tmp_path: Path) -> None:
+    text = """[grid]
+budget.kind = "finagle"
+budget.ttl = ["1 s", "2 s"]
+[[claim]]
+text = "the bank is used"
+metric = "calls"
+relation = ">"
+value = 1
+at = {budget = {kind = "finagle", ttl = "1 s"}}"""
+    (claim,) = read(file_of(tmp_path, text)).claims
+    table = "finagle(ttl 1 s, min_retries_per_sec 10/s, percent_can_retry 20 %)"
+    assert claim.labels == (f"default, budget {table}",)
 
 
 def test_cells_with_a_table_are_left_out(tmp_path: Path) -> None:
@@ -587,7 +626,9 @@ def test_what_differs_is_said(library: str, changes: dict[str, Any], told: str) 
 
 
 def test_each_layer_that_retries_is_exported() -> None:
-    cell = Cell(tries=(3, 1, 2), budget=0.2)
+    cell = Cell(tries=(3, 1, 2), budget={"kind": "sre", "window": "5 s"})  # type: ignore[arg-type]
     made = dict(snippets_of(cell, "grpc"))
     assert list(made) == ["layer 1", "layer 3"]
-    assert any("one budget for all layers" in part for part in made["layer 1"].cannot)
+    shared = "one budget for all layers, sre(ratio 10 %, window 5 s)"
+    shared += ' (try budget_scope = "layer")'
+    assert made["layer 1"].cannot[-1] == made["layer 3"].cannot[-1] == shared

@@ -98,6 +98,7 @@ def test_many_random_queues_are_the_oracles_rows(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # each combination is a loop, which takes seconds to compile
 @pytest.mark.parametrize("seed", range(200, 204))
 def test_random_queues_in_all_loops_are_the_oracles_rows(seed: int) -> None:
     worlds = random_worlds(seed, 100, "queues")  # with every kind of traffic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
 from mc.reports.replication import draw_replication
 from mc.reports.style import SERIES, style
+from mc.reports.view import View
 from mc.store import undecided_told
 
 
@@ -201,6 +203,19 @@ def test_the_page_says_how_it_was_made(small: Path, page: Page) -> None:
         assert sentence in page.read
 
 
+def test_the_command_that_made_the_results_has_its_options(tmp_path: Path) -> None:
+    file = tmp_path / "short.toml"
+    file.write_text(
+        "title = 'Short'\nreplications = 40\n[fixed]\nrounds = 300\nfault_start = 100\n"
+    )
+    given = {"replications": 3, "seed": 7, "overrides": {"tries": "[3,\n 2]"}}
+    results = mc.run(file, tmp_path / "it's", **given)  # type: ignore[arg-type]
+    again = "retrystorm run short.toml --replications 3 --seed 7 --set 'tries=[3, 2]' --out "
+    assert View(results).command == again + shlex.quote("it's")
+    assert mc.verify(results.folder, all_rows=True).ok
+    assert View(mc.run(file, tmp_path / "short")).command == "retrystorm run short.toml"
+
+
 def test_the_storm_curve_is_made_of_the_calls_of_the_replications(small: Path) -> None:
     table = pl.read_parquet(small / "figures" / "storm.parquet").filter(cell=1)
     cell = mc.Cell(rounds=700, fault_rounds=60, tries=(3, 3))
@@ -265,7 +280,7 @@ def test_a_large_sweep_has_a_page_of_bounded_length(tmp_path: Path) -> None:
     run(text, tmp_path / "results")
     page = Page(mc.report(tmp_path / "results").read_text("utf-8"))
     assert len(page.all("tr")) < 700
-    assert "The first 200 of 900 lines." in page.read
+    assert "The first 200 of 900 lines; the filter searches all of them." in page.read
 
 
 def test_a_precision_that_was_not_reached_is_told_below_the_title(

@@ -9,6 +9,7 @@ from string import ascii_uppercase
 import matplotlib as mpl
 import numpy as np
 import polars as pl
+import pytest
 from folders import run
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.patches import Rectangle
@@ -16,12 +17,14 @@ from reported import GRID, Page, contrast
 
 import mc
 from mc.decisions.scorecard import scorecards
+from mc.experiment import read
+from mc.model import PARAMETERS
 from mc.reports import maps
 from mc.reports.notation import short, with_error
 from mc.reports.style import ON_DARK, ON_LIGHT, style
 from mc.reports.sweeps import draw_design
 from mc.reports.tradeoff import draw_tradeoff
-from mc.reports.view import View
+from mc.reports.view import Axis, View
 from mc.statistics import half_width
 
 
@@ -164,3 +167,33 @@ def test_no_axis_of_the_trade_off_begins_below_0(grid: Path) -> None:
     (panel,) = (figure.axes[0] for figure in drawing.panels)
     assert panel.get_xlim()[0] >= 0
     assert panel.get_ylim()[0] >= 0
+
+
+@pytest.mark.parametrize(
+    ("grid", "title", "texts", "numbers"),
+    [
+        ('budget.kind = "finagle"\nbudget.ttl = ["1 s", "2 s"]', "budget.ttl", ["1 s", "2 s"],
+         [100, 200]),
+        ('budget.kind = "grpc"\nbudget.max_tokens = [5, 10]', "budget.max_tokens (tokens)",
+         ["5", "10"], [5, 10]),
+        ('budget = ["none", "10 %", {kind = "ratio", ratio = 0.1, window = "1 s"}]',
+         "budget.window", ["no budget", "none", "1 s"], None),
+        ('budget = [{kind = "grpc"}, {kind = "aws"}, "none"]', "budget", ["grpc", "aws", "none"],
+         None),
+        ("budget = [0.1, 0.2]", "budget (retries/primary)", ["0.1", "0.2"], [0.1, 0.2]),
+        ("traffic.workers = [1, 2]", "traffic.workers (workers)", ["1", "2"], [1, 2]),
+    ],
+)  # fmt: skip
+def test_an_axis_of_tables_shows_what_differs(
+    tmp_path: Path, grid: str, title: str, texts: list[str], numbers: list[float] | None
+) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(f'title = "t"\nreplications = 1\n[fixed]\ntries = [2]\n[grid]\n{grid}')
+    experiment = read(path)
+    (name,) = (axis["name"] for axis in experiment.source["grid"])
+    kind = PARAMETERS[name].kind
+    values = [kind.to_column(getattr(point.parameters, name)) for point in experiment.points]
+    axis = Axis(name, values, experiment.source)
+    assert axis.title == title
+    assert [axis.text(value) for value in values] == texts
+    assert axis.numbers == numbers

@@ -573,7 +573,7 @@ def test_an_unfinished_folder_says_so_when_a_table_is_asked_for(out: Path) -> No
     results = mc.load(out)
     assert not results.complete
     assert results.replications.height == N_ROWS
-    with pytest.raises(FolderError, match="not finished; start the same command again"):
+    with pytest.raises(FolderError, match="not finished; run the same command again"):
         _ = results.summary
 
 

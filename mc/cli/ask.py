@@ -103,7 +103,7 @@ def ask(
     except AskError as error:
         fail(str(error), 2)
     _write(file, text)
-    told = "stopped; what was done is saved: the same command continues"
+    told = "stopped; what was done is saved: run the same command again to go on"
     with interruptible(told, "scipy.special", quiet=quiet):
         from mc import runner
         from mc.cli.answer_text import answer

@@ -82,7 +82,9 @@ def best(
             title += f", subject to {' and '.join(subject_to)}"
         if over:
             title += f";\nmean over {' and '.join(over)}, conditions in each"
-        blocks = partial(_blocks, title=title, per=names, metric=metric, source=source, every=every)
+        blocks = partial(
+            _blocks, title=title, per=names, metric=metric, goal=goal, source=source, every=every
+        )
         print_answers(cells, form, blocks)
 
 
@@ -91,6 +93,7 @@ def _blocks(
     title: str,
     per: Sequence[str],
     metric: str,
+    goal: str,
     source: Mapping[str, Any],
     every: bool,
 ) -> Iterator[RenderableType]:
@@ -98,34 +101,40 @@ def _blocks(
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
-    from mc.model.digits import format_estimate
 
     yield title
-    yield "Difference to the best of the others, all of a table together with 95 %: where"
-    yield "an interval ends at 0 the cell is as good as all others, or not better than all others."
-    conditions = cells.columns[cells.columns.index("mean") + 1 : cells.columns.index("difference")]
-    told = {name: metric_for_reader(name, source) for name in conditions}
+    good, bad = ("-a .. 0", "0 .. a") if goal == "min" else ("0 .. a", "-a .. 0")
+    yield (
+        "Means ± half of their 95 % interval, each alone. Difference: the mean less that of the "
+        "best other cell. Intervals of differences hold together with 95 % and are cut off at 0: "
+        f"{good} is surely as good as each other cell, {bad} surely not better than some other."
+    )
+    means = cells.columns[cells.columns.index("mean") : cells.columns.index("difference")]
+    told = {name: metric_for_reader(name, source) for name in means[2::2]}
     factors = {name: factor for name, (_, factor) in told.items()}
     of_metric = metric_for_reader(metric, source)[1]
     factors |= dict.fromkeys(("mean", "difference", "low", "high"), of_metric)
+    factors |= {f"{name}_half_width": factors[name] for name in means[::2]}
     cells = cells.with_columns(pl.col(name) * factor for name, factor in factors.items())
     heads = [head.replace(", ", "\n") for head, _ in told.values()]
     for question in questions(cells, per, "mean", source, every):
         yield Text(f"\n{question.title}", "bold")
         table = table_of("cell", "mean", *heads, "difference\n(interval)", "")
-        halves = ((question.cells["high"] - question.cells["low"]) / 2).drop_nulls()
-        finest = float(halves.filter(halves > 0).min() or 0) or None  # type: ignore[arg-type]
         ranked = sorted(question.entries.values(), key=lambda entry: _rank(entry.cell))
         shown = ranked if every else ranked[:MAX_ENTRIES]
         for name, cell in shown:
             table.add_row(
                 Text(name),
-                format_estimate(cell["mean"], finest)[0],
-                *(format_estimate(cell[name], None)[0] for name in conditions),
+                *(_with_error(cell[name], cell[f"{name}_half_width"]) for name in means[::2]),
                 _difference_text(cell),
                 _standing(cell),
             )
         yield table
+        if any(entry.cell["is_bound"] for entry in shown):
+            yield (
+                "Too few: in so few replications cells differ too seldom for an interval; behind "
+                "it about how many give one, if they differed at all."
+            )
         yield from notes_below(question, len(shown))
         yield _answer(ranked)
 
@@ -136,9 +145,19 @@ def _rank(cell: Mapping[str, Any]) -> tuple[bool, bool, float]:
     return not cell["candidate"], cell["feasible"] == "no", abs(distance)
 
 
+def _with_error(mean: float, half_width: float | None) -> str:
+    from mc.model.digits import format_estimate
+
+    return " ± ".join(filter(None, format_estimate(mean, half_width)))
+
+
 def _difference_text(cell: dict[str, Any]) -> str:
     from mc.model.digits import format_estimate
 
+    if cell["is_bound"]:
+        needed = cell["n_needed"]
+        known = format_estimate(cell["difference"], None)[0]
+        return f"{known}\ntoo few" + ("" if needed is None else f": ~{needed:,}")
     half = None
     if None not in (cell["low"], cell["high"]):
         half = (cell["high"] - cell["low"]) / 2

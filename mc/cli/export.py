@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -30,30 +30,41 @@ def export(
         str,
         typer.Option("--for", help="The library.", **options.one_of(_libraries, metavar="LIBRARY")),
     ],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Print the rest, too, where a budget is lost.")
+    ] = False,
 ) -> None:
     """Print a cell's policy as the configuration of a library.
 
-    What the library cannot express is said on stderr. A policy in several scenarios is one.
+    What the library cannot express is said on stderr, and in comments where the configuration can
+    have them. If that is a budget or a breaker, nothing is printed, for the rest would not
+    protect: the exit code is 1. A policy in several scenarios is one.
     """
     with errors_as_messages():
         from mc import decisions, store
         from mc.experiment import cells_of
-        from mc.model.snippets import policies, snippets_of
+        from mc.model.snippets import LostGuard, policies, snippets_of
 
         chosen, _ = decisions.select(store.load(folder), cell)
         cells = cells_of(chosen)
         if len({tuple(policies(one)) for one in cells.values()}) > 1:
             fail(f"--cell: {cell} names several policies; give more conditions or a number", 2)
-        lines: list[str] = []
-        for where, snippet in snippets_of(next(iter(cells.values())), library):
-            lines += [*_head(where, library), snippet.text]
+        snippets = list(snippets_of(next(iter(cells.values())), library))
+        for where, snippet in snippets:
             for part in snippet.cannot:
                 write_message(f"{where + ': ' if where else ''}{library} cannot say: {part}")
+        lost = [part for _, one in snippets for part in one.cannot if isinstance(part, LostGuard)]
+        if lost and not partial:
+            fail("what is left would not protect as this policy does; --partial prints it", 1)
+        lines: list[str] = []
+        for where, snippet in snippets:
+            lines += [*_comments(where, snippet.cannot, library), snippet.text]
         print_lines(lines)
 
 
-def _head(where: str, library: str) -> Iterator[str]:
-    """A comment in front of one of several layers; JSON has none."""
-    if where and library != "grpc":
+def _comments(where: str, cannot: Sequence[str], library: str) -> Iterator[str]:
+    """Which of several layers a snippet is of, and what it leaves out; JSON has no comments."""
+    if library != "grpc":
         mark = "//" if library in ("finagle", "polly") else "#"
-        yield f"{mark} {where}"
+        yield from (f"{mark} {line}" for line in [where] if where)
+        yield from (f"{mark} {library} cannot say: {part}" for part in cannot)

@@ -88,8 +88,8 @@ def _csv_line(record: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-_FORMULA: Final = re.compile(r"[=+\-@\t\r]")
-"""How a cell begins that a spreadsheet runs."""
+_FORMULA: Final = re.compile(r"[=+\-@\t\r][\s\S]")
+"""How a cell begins that a spreadsheet runs; a sign alone, as the relation ``=``, is a text."""
 
 
 def neutral(text: str) -> str:

@@ -71,8 +71,10 @@ def _blocks(
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import format_estimate
 
-    yield "Means with the half-width of their 95 % interval (each alone). Whether a cell"
-    yield "is on the frontier holds for all of a table together with 95 %."
+    yield (
+        "Means ± half of their 95 % interval, each alone; none where so few replications support "
+        "none. Whether a cell is on the frontier holds for all of them together with 95 %."
+    )
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)
     cells = cells.with_columns(

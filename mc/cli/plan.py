@@ -29,7 +29,7 @@ def plan(
     The options are those of `run`. A little of the run is done to see how long it takes on this
     machine; what the results folder has already is not counted again.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import runner
 
         cost = runner.plan(

@@ -119,10 +119,11 @@ def questions(
     the experiment. With `every` each of many equal cells is named.
     """
     from mc.decisions import cell_name
+    from mc.model.columns import BUDGET_TEXT
     from mc.model.digits import MIN_REPLICATIONS
 
     coordinates = answers.columns[: answers.columns.index(first_answer)]
-    coordinates = [name for name in coordinates if name != "cell"]
+    coordinates = [name for name in coordinates if name not in ("cell", BUDGET_TEXT)]
     axes = [name for name in coordinates if name not in per] or coordinates
     by_question = answers.group_by(per, maintain_order=True) if per else [((), answers)]
     for _, cells in by_question:

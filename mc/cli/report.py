@@ -26,7 +26,7 @@ def report(
     The page, report.html, is one file that needs no network. Each figure is also written to the
     folder figures, as SVG.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import reports, store
 
         print_text(f"{reports.report(store.load(folder), png=png)}\n")

@@ -264,6 +264,7 @@ class ClaimTexts(NamedTuple):
     verdict: str
     share: str
     interval: str
+    operands: str
     difference: str
     lesson_share: str
     to_decide: str
@@ -272,7 +273,7 @@ class ClaimTexts(NamedTuple):
 def claim_texts(results: Results) -> Iterator[ClaimTexts]:
     """Yield each claim: its verdict, in how many replications it holds, the mean difference."""
     from mc.model import METRICS, units
-    from mc.model.digits import MISSING
+    from mc.model.digits import MISSING, number_text
     from mc.store import for_reader
 
     per_second = readers_second(results)
@@ -284,11 +285,18 @@ def claim_texts(results: Results) -> Iterator[ClaimTexts]:
         if claim["share_low"] is not None:
             interval = interval_text(claim["share_low"], claim["share_high"])
         lesson_share = claim["lesson_share"]
+        metric, right = claim["link_metric"], claim["right"]
+        operands = ""
+        if metric:
+            if results.manifest["experiment"]["claim"][claim["claim"]].get("value") is not None:
+                right = number_text(float(right), [metric], per_second)
+            operands = f"{metric}: {claim['left']} - {right}"
         yield ClaimTexts(
             claim["text"],
             claim["verdict"] or MISSING,
             MISSING if claim["share"] is None else f"{100 * claim['share']:.1f}",
             interval,
+            operands,
             with_error(*estimate_texts(claim)) + (f" {unit}" if unit != own else ""),
             "" if lesson_share is None else f"{100 * lesson_share:.1f}",
             "" if claim["n_to_decide"] is None else f"{claim['n_to_decide']:,}",

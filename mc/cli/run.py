@@ -72,7 +72,7 @@ def run(
     if dry_run:
         plan(file, out, replications, seed, jobs, settings, force, form)
         return
-    told = "stopped; what was done is saved: the same command continues"
+    told = "stopped; what was done is saved: run the same command again to go on"
     with interruptible(told, "scipy.special", quiet=quiet):
         from mc import runner
 
@@ -118,7 +118,7 @@ def merge(
     are missing, merge says which and changes nothing: it simulates nothing itself. The options are
     those that the parts were given.
     """
-    with interruptible("stopped; the same command starts again", "scipy.special", quiet=quiet):
+    with interruptible("stopped; run the same command again", "scipy.special", quiet=quiet):
         from mc import runner
 
         results = runner.merge(

@@ -160,9 +160,10 @@ class _Layout(NamedTuple):
 
 
 _LAYOUTS: Final = (
-    _Layout(True, True, "Means ± their 95 % interval, then where 9 of 10 single runs lie"),
+    _Layout(True, True, "Means ± half of their 95 % interval, then where 9 of 10 single runs lie"),
     _Layout(False, True, "Means, last digit ±1 (95 %), then where 9 of 10 single runs lie"),
-    _Layout(True, False, "Means ± their 95 % interval"),
+    _Layout(True, False, "Means ± half of their 95 % interval"),
+    _Layout(False, False, "Means, last digit ±1 (95 %)"),
 )
 """The first that fits is taken."""
 

@@ -32,7 +32,7 @@ def sensitivity(
     best of them and the verdicts of the claims are the same, and what changes much. At most 1,000
     replications of each cell are made unless --replications asks for more.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import runner
 
         found = runner.sensitivity(

@@ -155,7 +155,7 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     for line in (undecided_told(results), reproduced(results)):
         yield from ("", escaped(line)) if line else ()
     if results.claims.height:
-        heads = ["claim", "verdict", "holds in %", "95 % interval", "difference, left - right"]
+        heads = ["claim", "verdict", "holds in %", "95 % interval", "left - right", "difference"]
         heads += ["as the lesson draws, %"] if results.claims["lesson_share"].count() else []
         with_lesson = results.claims["lesson_share"].count() > 0
         rows = map(partial(_claim_row, with_lesson=with_lesson), claim_texts(results))
@@ -193,7 +193,8 @@ def _markdown_mean(estimate: Mapping[str, Any]) -> str:
 def _claim_row(claim: ClaimTexts, with_lesson: bool) -> list[str]:
     """A line of the claims; how many replications decide one stands with its verdict."""
     to_decide = f", about {claim.to_decide} decide" if claim.to_decide else ""
-    row = [claim.text, claim.verdict + to_decide, claim.share, claim.interval, claim.difference]
+    row = [claim.text, claim.verdict + to_decide, claim.share, claim.interval]
+    row += [claim.operands, claim.difference]
     return [*row, claim.lesson_share] if with_lesson else row
 
 

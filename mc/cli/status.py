@@ -66,12 +66,12 @@ def _facts(status: Status) -> Facts:
 
 def _state(status: Status) -> tuple[str, str]:
     """Return the state in a word or two, and what else is known of it."""
-    continues = "the command that began it continues"
+    again = "; run the command that began it again to go on"
     if (holder := status.holder) is None:
         if not status.complete:
-            return "not finished", f"; {continues}"
+            return "stopped", again
         return "finished", f", in {rough_duration(status.manifest['seconds'])}"
     process = str(holder)
     if holder.alive is False:
-        return "stopped", f": {process} is gone; {continues}"
+        return "stopped", f": {process} is gone{again}"
     return "at work", f": {process}, since {holder.started}" + ("" if holder.alive else " (or was)")

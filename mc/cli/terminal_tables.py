@@ -247,16 +247,16 @@ def _claim_blocks(results: Results) -> Iterator[RenderableType]:
 
 def _claims_table(results: Results) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("claim", ratio=1, overflow="fold")
+    table.add_column("claim\nleft - right", ratio=1, overflow="fold")
     table.add_column("holds in %\n(95 % interval)", justify="right", no_wrap=True)
-    table.add_column("difference\nleft - right", justify="right", no_wrap=True)
+    table.add_column("difference\n(95 % interval)", justify="right", no_wrap=True)
     with_lesson = results.claims["lesson_share"].count() > 0
     if with_lesson:
         table.add_column("as lesson\ndraws, %", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=not with_lesson)
     for claim in claim_texts(results):
         table.add_row(
-            Text(claim.text),
+            Text.assemble(claim.text, (f"\n{claim.operands}" if claim.operands else "", "dim")),
             f"{claim.share}\n{claim.interval}" if claim.interval else claim.share,
             claim.difference.replace(" ± ", "\n± "),
             *([claim.lesson_share] if with_lesson else []),

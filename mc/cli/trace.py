@@ -54,7 +54,7 @@ def trace(
     Without options for a scenario, a policy or a value every cell of FILE is recorded, if there are
     no more than 12.
     """
-    with interruptible("stopped; the same command starts again"):
+    with interruptible("stopped; run the same command again"):
         from mc import experiment as experiments
         from mc import reports, runner, store
         from mc.runner.tracing import TRACE_COLUMNS

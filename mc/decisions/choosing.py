@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,11 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text
-from mc.model import METRICS, Metric
-from mc.model.digits import axis_text, is_axis_value, value_text
+from mc.model import METRICS, PARAMETERS, Metric, as_number, has_entries
+from mc.model.budgets import Ratio
+from mc.model.digits import axis_text, is_axis_value, rounds_per_second, value_text
+from mc.model.settings import Settings
+from mc.model.units import text_of
 from mc.store import FolderError, Results, axis_names, coordinate_text
 
 
@@ -73,16 +77,25 @@ def places(
     ]
 
 
-def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
-    """Find the cells that a text describes.
+Wanted = str | int
+"""What describes cells: a text, or the number of a cell."""
+
+
+def several(given: Wanted | Sequence[Any]) -> Sequence[Any]:
+    """What is given alone, as a sequence of one: a text is no sequence of letters."""
+    return [given] if isinstance(given, str | int) else given
+
+
+def select(results: Results, wanted: Wanted) -> tuple[pl.DataFrame, set[str]]:
+    """Find the cells that a text describes, or a number.
 
     Parameters
     ----------
     results : Results
         Of a finished run.
-    wanted : str
+    wanted : str or int
         The number of a cell, the name of a policy, or conditions ``name=value`` on scenario,
-        policy and parameters, several of them separated by commas.
+        policy, parameters and entries of their tables, several of them separated by commas.
 
     Returns
     -------
@@ -97,7 +110,9 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
         Nothing is described by it.
     """
     cells = results.cells
-    if wanted in cells["policy"].to_list():
+    if not isinstance(wanted, str):
+        wanted = str(operator.index(wanted))
+    elif wanted in cells["policy"].to_list():
         return cells.filter(pl.col("policy") == wanted), {"policy"}
     if wanted.isdecimal():
         numbered = cells.filter(pl.col("cell") == int(wanted))
@@ -110,22 +125,26 @@ def select(results: Results, wanted: str) -> tuple[pl.DataFrame, set[str]]:
     names = set()
     # a name is a word, a value may hold anything: commas in it, or within its
     # parentheses, do not begin a new condition
-    for condition in re.split(r",\s*(?=\w+\s*=)(?![^(]*\))", wanted):
-        name, _, value = (part.strip() for part in condition.partition("="))
-        if name not in cells.columns:
+    source = results.manifest["experiment"]
+    for condition in re.split(r",\s*(?=[\w.]+\s*=)(?![^(]*\))", wanted):
+        full_name, _, value = (part.strip() for part in condition.partition("="))
+        name, _, entry = full_name.partition(".")
+        if name not in cells.columns or (entry and not has_entries(name)):
             known = [*coordinates(results), "cell"]
-            raise QuestionError(f"{quote(name)} is not a coordinate{hint(name, known)}")
-        left = cells.filter(_equals(cells[name], value, results.manifest["experiment"]))
+            raise QuestionError(f"{quote(full_name)} is not a coordinate{hint(full_name, known)}")
+        same = _has_entry if entry else _equals
+        left = cells.filter(same(cells[name], value, source, *filter(None, [entry])))
         if left.height == 0:
             values = list(dict.fromkeys(_written(results, name, v) for v in cells[name].to_list()))
             between = ", " if any(" " in value for value in values) else " "
             more = " ..." if len(values) > SHOWN else ""
             raise QuestionError(
-                f"no cell has {name} = {value}; "
+                f"no cell has {full_name} = {value}; "
                 f"{name} is one of {between.join(values[:SHOWN])}{more}"
             )
         cells = left
-        names.add(name)
+        if not entry or left[name].n_unique() == 1:
+            names.add(name)
     return cells, names
 
 
@@ -158,14 +177,38 @@ def _equals(column: pl.Series, text: str, source: Mapping[str, Any]) -> pl.Serie
     )
 
 
-def where_all(results: Results, conditions: Sequence[str]) -> pl.DataFrame:
-    """The cells that satisfy all of some texts."""
+def _has_entry(column: pl.Series, text: str, source: Mapping[str, Any], entry: str) -> pl.Series:
+    """Where the tables of a column have an entry with the value that a text means."""
+    kind, per_second = PARAMETERS[column.name].kind, rounds_per_second(source) or 1.0
+
+    def is_meant(value: Any) -> bool:
+        table = None if value is None else kind.from_column(value)
+        if isinstance(table, float):  # a budget that is plain
+            table = Ratio(table, "run", None)
+        if not isinstance(table, Settings) or entry not in {"kind", *table.declared()}:
+            return False
+        if entry == "kind":
+            return table.kind == text
+        own, declared = table.entries[entry], table.declared()[entry]
+        if text == text_of(declared.dimension, own, per_second, declared.unit):
+            return True
+        try:
+            given = as_number(column.name, {"kind": table.kind, entry: text}, per_second)[entry]
+            return value_text(float(given)) == value_text(float(own))
+        except (TypeError, ValueError):
+            return False
+
+    return pl.Series([is_meant(value) for value in column.to_list()], dtype=pl.Boolean)
+
+
+def where_all(results: Results, conditions: Wanted | Sequence[Wanted]) -> pl.DataFrame:
+    """The cells that satisfy all of some conditions."""
     cells = results.cells
-    for condition in conditions:
+    for condition in several(conditions):
         chosen, _ = select(results, condition)
         cells = cells.filter(pl.col("cell").is_in(chosen["cell"].implode()))
     if cells.height == 0:
-        raise QuestionError(f"no cell satisfies {' and '.join(conditions)}")
+        raise QuestionError(f"no cell satisfies {' and '.join(map(str, several(conditions)))}")
     return cells
 
 

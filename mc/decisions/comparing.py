@@ -10,9 +10,11 @@ import polars as pl
 from mc import statistics, store
 from mc.decisions.choosing import (
     QuestionError,
+    Wanted,
     coordinates,
     metric_named,
     select,
+    several,
     where_all,
 )
 from mc.experiment.messages import listed, quote
@@ -22,10 +24,10 @@ from mc.store import FolderError, Results, cell_name
 
 def compare(
     folder: str | Path | Results,
-    left: str,
-    right: str,
-    metrics: Sequence[str] = (),
-    where: Sequence[str] = (),
+    left: Wanted,
+    right: Wanted,
+    metrics: str | Sequence[str] = (),
+    where: Wanted | Sequence[Wanted] = (),
 ) -> pl.DataFrame:
     """Compare cells in pairs, replication by replication.
 
@@ -33,15 +35,15 @@ def compare(
     ----------
     folder : path or Results
         A results folder.
-    left, right : str
+    left, right : str or int
         Which cells: the number of a cell, the name of a policy, or conditions ``name=value`` on
         scenario, policy and parameters, separated by commas. Each cell of the left is compared
         with the one of the right that has the same scenario, policy and place on the grid as far
         as neither text fixes these.
-    metrics : sequence of str
+    metrics : str or sequence of str
         Names as in the column `metric` of the summary. Default all.
-    where : sequence of str
-        Texts like `left`; only cells that all of them describe are compared.
+    where : str, int, or sequence of these
+        Like `left`; only cells that all of them describe are compared.
 
     Returns
     -------
@@ -74,7 +76,7 @@ def compare(
     [97.21, 97.02, 97.4]
     """
     results = store.load(folder)
-    chosen = [metric_named(name, results).name for name in metrics] or list(METRICS)
+    chosen = [metric_named(name, results).name for name in several(metrics)] or list(METRICS)
     pairs = _pairs(results, left, right, where)
     table = results.cells.drop("baseline").join(
         pairs.rename({"left": "cell", "right": "baseline"}), on="cell", how="left"
@@ -109,10 +111,13 @@ def compare(
     )
 
 
-def _pairs(results: Results, left: str, right: str, where: Sequence[str]) -> pl.DataFrame:
+def _pairs(
+    results: Results, left: Wanted, right: Wanted, where: Wanted | Sequence[Wanted]
+) -> pl.DataFrame:
     """Columns `left` and `right`: numbers of cells."""
     allowed = where_all(results, where)["cell"].implode()
     (one, _), (other, fixed) = select(results, left), select(results, right)
+    left, right = str(left), str(right)
     shared = [n for n in coordinates(results) if n not in fixed]
     one, other = (side.filter(pl.col("cell").is_in(allowed)) for side in (one, other))
     if shared:

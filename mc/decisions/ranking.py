@@ -13,10 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import statistics, store
-from mc.decisions.choosing import QuestionError, metric_named
+from mc.decisions.choosing import QuestionError, Wanted, metric_named, several
 from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
 from mc.experiment.messages import quote
-from mc.model import Metric
+from mc.model import METRICS, Metric
 from mc.model.digits import rounds_per_second
 from mc.statistics.best import (
     NO,
@@ -28,6 +28,7 @@ from mc.statistics.best import (
     Relation,
     find_best,
     find_frontier,
+    mean_and_half_width,
 )
 from mc.store import Results
 
@@ -36,10 +37,10 @@ def best(
     folder: str | Path | Results,
     metric: str,
     goal: Goal = "min",
-    subject_to: Sequence[str] = (),
-    per: Sequence[str] = ("scenario",),
-    where: Sequence[str] = (),
-    across: Sequence[str] = (),
+    subject_to: str | Sequence[str] = (),
+    per: str | Sequence[str] = ("scenario",),
+    where: Wanted | Sequence[Wanted] = (),
+    across: str | Sequence[str] = (),
     level: float = statistics.LEVEL,
     say: Say = lambda message: None,
 ) -> pl.DataFrame:
@@ -53,16 +54,16 @@ def best(
         What is to be small or large on average.
     goal : {"min", "max"}
         Which of the two.
-    subject_to : sequence of str
+    subject_to : str or sequence of str
         Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``,
         ``"window_rate <= 300/s"``. A number without a unit is in the metric's own.
-    per : sequence of str
+    per : str or sequence of str
         Coordinates, that is scenario, policy and the axes of the grid: for each of their values
         the best is sought among its own cells. With none all cells compete.
-    where : sequence of str
+    where : str, int, or sequence of these
         Only cells that all of these describe: a number, the name of a policy, or conditions
         ``name=value``, separated by commas.
-    across : sequence of str
+    across : str or sequence of str
         Coordinates over which one answer is sought: with ``("scenario",)`` what competes are
         policies and places of the grid; the mean is that over all scenarios, and a condition
         must hold in each. They are not in `per`.
@@ -76,9 +77,13 @@ def best(
     -------
     polars.DataFrame
         For each cell: `cell` (not with `across`), the coordinates, `mean`; the mean of each
-        metric of a condition, by its name (across several, the one nearest to the bound);
+        metric of a condition, by its name (across several, the one nearest to the bound); each with
+        `_half_width`, half the length of its 95 % interval, alone, NULL where it has none;
         `difference` to the best of the others with its interval `low`, `high`, NULL where the
-        cell is surely not feasible or no end is known; `feasible` (yes, no, undecided);
+        cell is surely not feasible or no end is known; `is_bound`, whether an end is only a bound
+        for the worst case, for want of replications in which the cells differ, and `n_needed`,
+        about how many give an interval, NULL if they never differed; `feasible` (yes, no,
+        undecided);
         `candidate`, whether it cannot be told from the best; `best`, whether it is the only
         candidate, and surely feasible; `n`, the replications in which every competing cell has a
         value; `group`: cells of one group are equal in all that is asked, in every replication, and
@@ -95,8 +100,10 @@ def best(
 
     Notes
     -----
-    Multiple comparisons with the best, see `statistics.best.find_best`. An end of the interval
-    that is 0 means: surely not better than all others, or surely as good as all others.
+    Multiple comparisons with the best, see `statistics.best.find_best`. Intervals are cut off at 0,
+    so those of most cells are one-sided: an interval with 0 as its worse end belongs to a cell that
+    is surely as good as each other, one with 0 as its better end to a cell that is surely not
+    better than some other.
 
     Examples
     --------
@@ -111,10 +118,13 @@ def best(
     ['yes', 'yes', 'no', 'no', 'yes', 'yes', 'no']
     """
     results = store.load(folder)
-    bounds = [_constraint(text, results) for text in subject_to]
+    bounds = [_constraint(text, results) for text in several(subject_to)]
+    across = several(across)
     asked = [metric_named(metric, results), *(bound[0] for bound in bounds)]
     metrics = list({one.name: one for one in asked}.values())
-    groups = questions(results, [name for name in per if name not in across], where, across)
+    groups = questions(
+        results, [name for name in several(per) if name not in across], where, across
+    )
 
     def answer(cells: pl.DataFrame) -> pl.DataFrame:
         rivals = read_rivals(results, cells, metrics, across, say)
@@ -144,20 +154,23 @@ def _ranked(
         for of, relation, number in bounds
         for values in rivals.values[of.name]
     ]
-    answer = find_best(_together(rivals.values[metric]), goal, constraints, level)
+    objective = _together(rivals.values[metric])
+    answer = find_best(objective, goal, constraints, level)
     is_best = np.arange(rivals.names.height) == (-1 if answer.best is None else answer.best)
     out = answer.feasible == NO  # it competes with none: a difference would only confuse
-    nearest = {
-        of.name: pl.Series(_nearest(rivals.values[of.name], relation))
-        for of, relation, _ in bounds
-        if of.name != metric
-    }
+    is_bound = (answer.needed > rivals.n) & ~out
+    is_share = METRICS[metric].is_indicator and len(rivals.values[metric]) == 1
+    means = _estimate("mean", *mean_and_half_width(objective, is_share=is_share))
+    for of, relation, _ in bounds:
+        if of.name != metric:
+            means |= _estimate(of.name, *_nearest(rivals.values[of.name], relation, of))
     return rivals.names.with_columns(
-        mean=pl.Series(answer.mean),
-        **nearest,
+        **means,
         difference=_finite(np.where(out, np.nan, answer.difference)),
         low=_finite(np.where(out, np.nan, answer.low)),
         high=_finite(np.where(out, np.nan, answer.high)),
+        is_bound=pl.Series(is_bound),
+        n_needed=_finite(np.where(is_bound, answer.needed, np.nan)).cast(pl.Int64),
         feasible=pl.Series(answer.feasible.tolist()),
         candidate=pl.Series(answer.candidate),
         best=pl.Series(is_best),
@@ -177,11 +190,22 @@ def _together(parts: Sequence[Paired]) -> Paired:
     return Paired(np.mean(values, axis=0), span=span)
 
 
-def _nearest(parts: Sequence[Paired], relation: Relation) -> NDArray[np.float64]:
-    """Of each rival the mean that is nearest to a bound."""
-    means = [p.numbers.mean(axis=1) / p.divisors for p in parts]
-    nearest = np.max if relation in ("<", "<=") else np.min
-    return np.asarray(nearest(means, axis=0))
+def _nearest(
+    parts: Sequence[Paired], relation: Relation, metric: Metric
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each rival the mean that is nearest to a bound, and its half-width."""
+    estimates = [mean_and_half_width(part, is_share=metric.is_indicator) for part in parts]
+    means, half_widths = np.stack(estimates, axis=1)
+    nearest = np.argmax if relation in ("<", "<=") else np.argmin
+    at = nearest(means, axis=0), np.arange(means.shape[1])
+    return means[at], half_widths[at]
+
+
+def _estimate(
+    name: str, mean: NDArray[np.float64], half_width: NDArray[np.float64]
+) -> dict[str, pl.Series]:
+    """The columns of a mean and of its error."""
+    return {name: pl.Series(mean), f"{name}_half_width": _finite(half_width)}
 
 
 def _all_answers(
@@ -207,8 +231,8 @@ def frontier(
     one: str,
     other: str,
     goals: tuple[Goal, Goal] = ("min", "min"),
-    per: Sequence[str] = ("scenario",),
-    where: Sequence[str] = (),
+    per: str | Sequence[str] = ("scenario",),
+    where: Wanted | Sequence[Wanted] = (),
     level: float = statistics.LEVEL,
     say: Say = lambda message: None,
 ) -> pl.DataFrame:
@@ -222,9 +246,9 @@ def frontier(
         Two metrics.
     goals : pair of {"min", "max"}
         Which mean of each is good.
-    per : sequence of str
+    per : str or sequence of str
         Coordinates: for each of their values there is a frontier of its own cells.
-    where : sequence of str
+    where : str, int, or sequence of these
         Only cells that all of these describe, as for `best`.
     level : float
         Between 0 and 1: of all answers about the cells that compete, together.
@@ -235,12 +259,12 @@ def frontier(
     -------
     polars.DataFrame
         For each cell: `cell`, the coordinates; for both metrics a column of its name, the mean,
-        and one with `_half_width`, half the length of its 95 % interval, alone; `on` the frontier
-        (yes, no, undecided), all answers together at `level`; `dominated_by`, the number of a
-        cell that surely beats it, NULL without one; `n` and `group`,
-        as for `best`; `group_on`, the answer about the group, taken as one. Of cells that were
-        equal in every replication one may beat the others: where the group is on the frontier, at
-        least one of its cells is, and which one is undecided.
+        and one with `_half_width`, half the length of its 95 % interval, alone, NULL where it has
+        none; `on` the frontier (yes, no, undecided), all answers together at `level`;
+        `dominated_by`, the number of a cell that surely beats it, NULL without one; `n` and
+        `group`, as for `best`; `group_on`, the answer about the group, taken as one. Of cells that
+        were equal in every replication one may beat the others: where the group is on the frontier,
+        at least one of its cells is, and which one is undecided.
 
     Raises
     ------
@@ -269,7 +293,7 @@ def frontier(
     if one == other:
         raise QuestionError(f"two different metrics are needed, got {one} twice")
     return _all_answers(
-        questions(results, per, where),
+        questions(results, several(per), where),
         lambda cells: frontier_among(results, cells, metrics, goals, level, say),
         say,
     )
@@ -299,14 +323,9 @@ def _on_frontier(
     answer = find_frontier(values[0], values[1], goals, level)
     numbers = rivals.names["cell"].to_list()
     by = [numbers[k] if k >= 0 else None for k in answer.dominated_by.tolist()]
-    columns = {}
+    columns: dict[str, pl.Series] = {}
     for metric, value in zip(metrics, values, strict=True):
-        scaled = value.numbers / np.asarray(value.divisors)[:, np.newaxis]
-        mcse = scaled.std(axis=1, ddof=1) / np.sqrt(rivals.n)
-        columns[metric.name] = pl.Series(scaled.mean(axis=1))
-        columns[f"{metric.name}_half_width"] = pl.Series(
-            statistics.intervals.t_half_width(np.full(len(mcse), rivals.n), mcse)
-        )
+        columns |= _estimate(metric.name, *mean_and_half_width(value, is_share=metric.is_indicator))
     return rivals.names.with_columns(
         **columns,
         on=pl.Series(answer.on.tolist()),

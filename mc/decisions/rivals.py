@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.decisions.choosing import QuestionError, coordinates, where_all
+from mc.decisions.choosing import QuestionError, Wanted, coordinates, where_all
 from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
+from mc.model.columns import BUDGET_TEXT
 from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
@@ -58,7 +59,10 @@ class Rivals:
 
 
 def questions(
-    results: Results, per: Sequence[str], where: Sequence[str], across: Sequence[str] = ()
+    results: Results,
+    per: Sequence[str],
+    where: Wanted | Sequence[Wanted],
+    across: Sequence[str] = (),
 ) -> Iterator[pl.DataFrame]:
     """The cells of each question: one question for each value of the coordinates `per`.
 
@@ -165,18 +169,20 @@ def read_rivals(
         ]
         for name, numbers_of in taken.items()
     }
+    chosen = slice(None) if known.all() else known  # of millions of rows no copy for nothing
     return Rivals(
-        names=rivals.select(names if across else ["cell", *names]),
+        names=rivals.select(([] if across else ["cell"]) + names + _budget_texts(names)),
         n=n,
         values={
-            name: [Paired(part.numbers[:, known], part.divisors, span) for part, span in some]
+            name: [Paired(part.numbers[:, chosen], part.divisors, span) for part, span in some]
             for name, some in parts.items()
         },
-        digests=[
-            _digest([part for some in parts.values() for part, _ in some], known, k)
-            for k in range(rivals.height)
-        ],
+        digests=_digests([part for some in parts.values() for part, _ in some], known),
     )
+
+
+def _budget_texts(names: Sequence[str]) -> list[str]:
+    return [BUDGET_TEXT] if "budget" in names else []
 
 
 def _warnings(taken: Mapping[str, Numbers], n_rows: int) -> Iterator[str]:
@@ -204,10 +210,9 @@ def _read(
         results.scan()
         .filter(pl.col("cell").is_in(list(wanted)), pl.col("replication") < n)
         .select("cell", "replication", *sorted(counters))
-        .sort("cell", "replication")
         .collect()
     )
-    stack = Stack.of(cells, np.arange(cells.height), rows)
+    stack = Stack.of_first(cells, n, rows)
     order = np.searchsorted(cells["cell"].to_numpy(), wanted)
     rounds = cells["rounds"].to_numpy().astype(np.int64)
     taken = {metric.name: _restricted(stack.numbers(metric), rounds) for metric in metrics}
@@ -296,14 +301,15 @@ def ask(rivals: Rivals, answer: Callable[[Rivals], pl.DataFrame]) -> pl.DataFram
     )
 
 
-def _digest(parts: Sequence[Numbers], known: NDArray[np.bool_], k: int) -> bytes:
-    """A hash of all values of a rival; ratios of counters are the fractions that they are."""
-    digest = hashlib.sha256()
+def _digests(parts: Sequence[Numbers], known: NDArray[np.bool_]) -> list[bytes]:
+    """A hash of all values of each rival; ratios of counters are the fractions that they are."""
+    digests = [hashlib.sha256() for _ in parts[0].numbers]
     for part in parts:
         quotients = part.quotients
-        values = part.numbers[k] if quotients is None else quotients[k]
-        digest.update(np.ascontiguousarray(values[known]).tobytes() + part.divisors[k].tobytes())
-    return digest.digest()
+        values: NDArray[Any] = part.numbers if quotients is None else quotients
+        for digest, own, divisor in zip(digests, values, part.divisors, strict=True):
+            digest.update(own[known].tobytes() + divisor.tobytes())
+    return [digest.digest() for digest in digests]
 
 
 def _some(rivals: Rivals, chosen: list[int]) -> Rivals:

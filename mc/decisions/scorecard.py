@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
 from mc.decisions.choosing import QuestionError, coordinates, places
 from mc.decisions.ranking import best_among, frontier_among
-from mc.model import METRICS, units
+from mc.model import METRICS, Metric, units
 from mc.model.digits import (
     FEW,
     half_width,
@@ -21,6 +22,8 @@ from mc.model.digits import (
 )
 from mc.statistics.best import NO, YES, Goal
 from mc.store import Results, place_name, undecided
+
+_T = TypeVar("_T")
 
 MOST_LINES: Final = 10
 """Lines of a sweep."""
@@ -186,17 +189,16 @@ class Scorecard:
         if not self.is_sweep:
             return ""
         n_left = self.n_cells - sum(len(line.cells) for line in self.lines)
-        parts = [f"{self.n_cells:,} cells" + (f", {n_left:,} of them not shown" if n_left else "")]
-        if self.on_frontier is None:
-            parts.append("of each policy the one that failed least")
-        else:
-            parts.append(f"these failed least for their load (surely so: {self.on_frontier})")
-        if self.on_frontier is not None and "policy" in self.coordinates:
-            parts.append("of each other policy, however it fares, the one that failed least")
+        left = f", {n_left:,} not shown" if n_left else ""
+        named = "of each policy named" if "policy" in self.coordinates else "of all"
+        if self.on_frontier is not None:
+            also = f", and {named}" if "policy" in self.coordinates else ""
+            named = f"for their load (surely: {self.on_frontier}){also}"
+        pairs = ""
         if self.flips:
             axes = " or ".join(self.flips)
-            parts.append(f"pairs that differ in {axes} alone, of which one recovers")
-        return f"{'; '.join(parts)}."
+            pairs = f"; and pairs that differ in {axes} alone, of which one recovers"
+        return f"{self.n_cells:,} cells{left}; least failures {named}{pairs}."
 
     @property
     def weight(self) -> float:
@@ -426,12 +428,30 @@ def _frontier(
 ) -> pl.DataFrame | None:
     """The frontier of failures and load; None where it cannot be known."""
     load = _load(columns)
-    if not load or not results.keeps_rows:
-        return None
-    try:
-        return frontier_among(results, cells, (METRICS["failed_share"], METRICS[load]))
-    except QuestionError:
-        return None
+    return frontier_of(results, cells, load) if load else None
+
+
+def frontier_of(results: Results, cells: pl.DataFrame, load: str) -> pl.DataFrame | None:
+    """The frontier of failures and a load among some lines of the table of cells, found once.
+
+    None where it cannot be known, see `frontier_among`.
+    """
+
+    def find() -> pl.DataFrame | None:
+        try:
+            return frontier_among(results, cells, (METRICS["failed_share"], METRICS[load]))
+        except QuestionError:
+            return None
+
+    return _once(results, ("frontier", load, *cells["cell"]), find) if results.keeps_rows else None
+
+
+def _once(results: Results, asked: tuple[Any, ...], find: Callable[[], _T]) -> _T:
+    """The answer to a question, which is found when it is asked first."""
+    if asked not in results.answers:
+        results.answers[asked] = find()
+    answer: _T = results.answers[asked]
+    return answer
 
 
 def _sweep_groups(
@@ -535,15 +555,21 @@ def _best(results: Results, cells: pl.DataFrame, columns: Sequence[Column]) -> d
     for column in columns:
         if column.metric == "peak" and cells["capacity"].n_unique() > 1:
             continue  # peaks of different capacities do not compete
-        try:
-            goal: Goal = "max" if METRICS[column.metric].worst == "low" else "min"
-            ranked = best_among(results, cells, METRICS[column.metric], goal)
-        except QuestionError:
-            continue
-        best = set(ranked.filter("best")["cell"])
+        metric = METRICS[column.metric]
+        asked = ("best", column.metric, *cells["cell"])
+        best = _once(results, asked, partial(_surely_best, results, cells, metric))
         if len(best) < cells.height:
             found[column.metric] = best
     return found
+
+
+def _surely_best(results: Results, cells: pl.DataFrame, metric: Metric) -> set[int]:
+    """The cells that are surely the best; none where it cannot be known."""
+    goal: Goal = "max" if metric.worst == "low" else "min"
+    try:
+        return set(best_among(results, cells, metric, goal).filter("best")["cell"])
+    except QuestionError:
+        return set()
 
 
 # --- in a sentence --------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ The cells are spanned by four kinds of axes, each crossed with all others; all a
     backoff_cap = [8, 16, 32, 64]
     budget = {from = 0.05, to = 0.5, steps = 10}
     threshold = {from = 1, to = 1000, steps = 4, scale = "log"}
+    breaker.timeout = ["1 s", "5 s"]   # an entry of a table, whose others are those of [fixed]
 
     [design]                           # one axis of points that fill a box evenly
     kind = "sobol"                     # 2^n points, more of them extend it; or "latin-hypercube"
@@ -71,6 +72,7 @@ from mc.experiment.cell_table import (
     cells_of,
     completed,
     counts_of,
+    with_stops,
 )
 from mc.experiment.cells import Progress
 from mc.experiment.experiment import (
@@ -115,4 +117,5 @@ __all__ = [
     "read",
     "renumber",
     "template",
+    "with_stops",
 ]

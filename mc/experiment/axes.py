@@ -33,7 +33,7 @@ from mc.experiment.validation import (
     with_keys,
     within,
 )
-from mc.model import PARAMETERS, default_arrivals
+from mc.model import PARAMETERS, default_arrivals, has_entries
 from mc.model.digits import value_text
 from mc.model.presets import PRESETS, completed
 from mc.model.settings import is_range
@@ -84,12 +84,6 @@ def _axis_key(name: str) -> Any:
 @with_keys(PARAMETERS, _axis_key)
 class Grid(ParameterTable):
     """[grid]: each parameter is an axis of its own."""
-
-
-def has_entries(name: str) -> bool:
-    """Whether entries of a parameter can be named: ``budget.ratio``; not those of a list."""
-    of = PARAMETERS.get(name)
-    return of is not None and bool(of.kind.tables) and not isinstance(of.default, tuple)
 
 
 def with_entries(value: Any, entries: dict[str, Any]) -> Checked[Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.experiment.experiment import Experiment
+from mc.experiment.experiment import Experiment, Point
 from mc.model import PARAMETERS, Cell, Column, schema_of
 from mc.model.columns import BUDGET_TEXT, MEAN_REQUESTS, MEAN_WINDOW_REQUESTS
 from mc.model.traffic import Counts
@@ -95,28 +96,54 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
         (rounds) and `baseline` (a `cell`), the cell's `identity`, its number of `replications` and
         what it was `stopped_by` (null until it has stopped). In the order of the file.
     """
-    import polars as pl
-
     points = experiment.points
-    cells = [point.parameters for point in points]
     if experiment.precision is None:
         stops = {point.cell: Stop(experiment.replications, FIXED) for point in points}
-    stopped = [(stops or {}).get(point.cell) for point in points]
-    columns: dict[str, Sequence[Any]] = {
+    return with_stops(_without_stops(points, experiment.baselines), stops or {})
+
+
+def with_stops(table: pl.DataFrame, stops: Mapping[int, Stop]) -> pl.DataFrame:
+    """A table of cells with what is known of where they have stopped."""
+    import polars as pl
+
+    stopped = [stops.get(number) for number in table["cell"].to_list()]
+    schema = schema_of(CELL_COLUMNS)
+    return table.with_columns(
+        pl.Series(name, values, schema[name])
+        for name, values in (
+            ("replications", [stop and stop.n for stop in stopped]),
+            ("stopped_by", [stop and stop.by for stop in stopped]),
+        )
+    )
+
+
+def _without_stops(points: Sequence[Point], baselines: Sequence[int]) -> pl.DataFrame:
+    """The table of some cells, as long as nobody knows where they stop."""
+    import polars as pl
+
+    cells = [point.parameters for point in points]
+    columns: dict[str, Any] = {
         "cell": [point.cell for point in points],
         "scenario": [point.scenario for point in points],
         "policy": [point.policy for point in points],
     }
     schema = schema_of(CELL_COLUMNS)
     for name, parameter in PARAMETERS.items():
-        values = [parameter.kind.to_column(getattr(cell, name)) for cell in cells]
-        types = set(map(type, values))
+        values = list(map(operator.attrgetter(name), cells))
+        # most parameters are one object in all cells
+        different = {id(value): value for value in values}
+        texts = {key: parameter.kind.to_column(value) for key, value in different.items()}
+        types = set(map(type, texts.values()))
         if str in types:
             schema[name] = pl.String()
-            values = [value if value is None else str(value) for value in values]
+            texts = {key: text if text is None else str(text) for key, text in texts.items()}
         elif float in types:
             schema[name] = pl.Float64()
-        columns[name] = values
+        if len(texts) == 1:
+            text = texts[id(values[0])]
+            columns[name] = pl.repeat(text, len(cells), dtype=schema[name], eager=True)
+        else:
+            columns[name] = [texts[id(value)] for value in values]
     columns |= {
         BUDGET_TEXT: _budget_texts(columns["budget"]),
         "max_attempts": [cell.max_attempts for cell in cells],
@@ -124,12 +151,10 @@ def cell_table(experiment: Experiment, stops: Mapping[int, Stop] | None = None) 
         MEAN_REQUESTS: [cell.mean_requests for cell in cells],
         MEAN_WINDOW_REQUESTS: [cell.mean_window_requests for cell in cells],
         COUNTS: [_packed(cell) for cell in cells],
-        "baseline": experiment.baselines,
+        "baseline": baselines,
         "identity": [cell.identity for cell in cells],
-        "replications": [stop and stop.n for stop in stopped],
-        "stopped_by": [stop and stop.by for stop in stopped],
     }
-    return pl.DataFrame(columns, schema)
+    return pl.DataFrame(columns, {name: schema[name] for name in columns})
 
 
 def _packed(cell: Cell) -> str | None:

@@ -30,7 +30,7 @@ from mc.experiment.validation import (
     with_keys,
     within,
 )
-from mc.model import METRICS, Thresholds, parse_parameter
+from mc.model import METRICS, PARAMETERS, Thresholds, parse_parameter
 
 # ---- Claims ----------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ def _claim(table: ClaimTable, cells: Cells, write: Write) -> Checked[Claim | Non
     for policy in policies:
         number = yield from cells.number(scenario, policy, i)
         numbers += [] if number is None else [number]
-    at = [f"{name} {write(name, value)}" for name, value in table.at.items()]
+    at = [f"{name} {write(name, _column(name, value))}" for name, value in table.at.items()]
     value = table.value
     return Claim(
         text=table.text,
@@ -126,6 +126,12 @@ def _claim(table: ClaimTable, cells: Cells, write: Write) -> Checked[Claim | Non
         times=table.times,
         margin=table.margin,
     )
+
+
+def _column(name: str, value: object) -> object:
+    """A value of `at` as it is given, a table as columns have it."""
+    kind = PARAMETERS[name].kind
+    return kind.to_column(parse_parameter(name, value)) if kind.tables else value
 
 
 def _compared(

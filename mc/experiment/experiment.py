@@ -154,6 +154,8 @@ class Experiment:
         that differ only in layout or in 8 against 8.0 have the same. The axes of the grid are a
         list, because their order decides the order of the cells; their ranges are written out. A
         design is kept as its definition.
+    options : tuple of str
+        Of the command line: what was given in place of what the file says.
     """
 
     path: str
@@ -171,6 +173,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     published: tuple[Published, ...]
     source: dict[str, Any]
+    options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from mc.experiment.axes import Grid, Named, Policy, has_entries
+from mc.experiment.axes import Grid, Named, Policy
 from mc.experiment.cells import Exclude
 from mc.experiment.claims import ClaimTable, PublishedTable, ThresholdsTable
 from mc.experiment.experiment import Keep
@@ -17,7 +17,7 @@ from mc.experiment.precision import MAX_REPLICATIONS, PrecisionTable
 from mc.experiment.quantities import NUMBERS_OF_METRICS, ROUND
 from mc.experiment.spacing import Design
 from mc.experiment.validation import FAULTY, Checked, Table
-from mc.model import PARAMETERS, Generator, units
+from mc.model import PARAMETERS, Generator, has_entries, units
 
 SEEDS: Final[dict[Generator, tuple[int, int]]] = {
     "philox": (0, 2**64 - 1),

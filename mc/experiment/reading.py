@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from mc.experiment.axes import (
     MAX_CELLS,
     Axes,
-    has_entries,
     read_axes,
     read_axes_of_tables,
     read_presets,
@@ -30,9 +29,9 @@ from mc.experiment.keys import Parameters, as_list
 from mc.experiment.messages import hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
-from mc.model import METRICS, PARAMETERS, Thresholds, metrics_of, units
+from mc.model import METRICS, PARAMETERS, Thresholds, has_entries, metrics_of, units
 from mc.model.digits import axis_text
-from mc.model.settings import Settings
+from mc.model.settings import Settings, is_range
 from mc.model.settings import read as table_of
 from mc.model.traffic import Counts, Traffic
 
@@ -90,7 +89,11 @@ def read(
     faults = unset + faults
     if faults:
         raise ExperimentError([f"{path}: {fault}" for fault in faults])
-    return _experiment(str(path), data, parts)
+    given = {"--replications": replications, "--seed": seed}
+    options = [text for name, n in given.items() if n is not None for text in (name, str(n))]
+    for name, text in (overrides or {}).items():
+        options += ["--set", " ".join(f"{name}={text}".split())]
+    return dataclasses.replace(_experiment(str(path), data, parts), options=tuple(options))
 
 
 def of_source(
@@ -266,10 +269,12 @@ def _check(
 def _set_values(overrides: Mapping[str, str], data: Mapping[str, Any]) -> Checked[dict[str, Any]]:
     """Parse what the command line sets, and take it out of [fixed].
 
-    ``budget.ratio`` changes an entry of the table that [fixed] or the command line has.
+    ``budget.ratio`` changes an entry of the table that [fixed] or the command line has, and with it
+    what a grid that varies other entries takes from [fixed].
     """
-    fixed = data.get("fixed")
-    fixed = fixed if isinstance(fixed, dict) else {}
+    fixed, grid = (
+        table if isinstance(table, dict) else {} for table in (data.get("fixed"), data.get("grid"))
+    )
     values: dict[str, Any] = {}
     # whole values first, so that their order does not count
     for key, text in sorted(overrides.items(), key=lambda item: "." in item[0]):
@@ -278,8 +283,13 @@ def _set_values(overrides: Mapping[str, str], data: Mapping[str, Any]) -> Checke
             values[key] = _toml_value(text)
             continue
         before, change = values.get(name, fixed.get(name)), {entry: _toml_value(text)}
-        values[name] = yield from within(key, with_entries(before, change))
-    for name in values.keys() & fixed.keys():
+        changed = yield from within(key, with_entries(before, change))
+        axis = grid.get(name)
+        if name in fixed and isinstance(axis, dict) and not is_range(axis) and entry not in axis:
+            fixed[name] = changed
+        else:
+            values[name] = changed
+    for name in values.keys() & fixed.keys() - grid.keys():
         del fixed[name]
     return values
 

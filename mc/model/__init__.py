@@ -16,6 +16,7 @@ from mc.model.cell import (
     as_number,
     conflicts,
     default_arrivals,
+    has_entries,
     lesson_conflicts,
     parse_parameter,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "counters_of",
     "default_arrivals",
     "exact_arrivals",
+    "has_entries",
     "has_queue",
     "lesson_conflicts",
     "may_recover",

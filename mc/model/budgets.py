@@ -147,7 +147,8 @@ class Envoy(Settings):
     Notes
     -----
     envoyproxy/envoy: api/envoy/config/cluster/v3/circuit_breaker.proto,
-    source/common/upstream/resource_manager_impl.h.
+    source/common/upstream/resource_manager_impl.h. Its `budget_interval`, 0 by default, is not
+    modelled: the budget is a part of what is active, not of what came in an interval.
     """
 
     kind: ClassVar[str] = "envoy"

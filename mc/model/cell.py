@@ -320,7 +320,7 @@ class Cell:
         rate, capacity = self.fault_failure_rate, self.fault_capacity
         return (Fault(self.fault_start, self.fault_rounds, capacity, rate),)
 
-    @property
+    @functools.cached_property
     def window(self) -> tuple[int, int]:
         """The fault window: first round of the first fault, round after the last; (0, 0): none."""
         faults = self.all_faults
@@ -363,8 +363,8 @@ class Cell:
         """
         chosen = {
             name: value
-            for name, value in self.parameters.items()
-            if value != PARAMETERS[name].default
+            for name, parameter in PARAMETERS.items()
+            if (value := getattr(self, name)) is not (usual := parameter.default) and value != usual
         }
         chosen.pop("chain", None)
         if self.chain == "nested" and len(self.tries) > 1:
@@ -405,6 +405,12 @@ def parse_parameter(name: str, value: object) -> Any:
     if value is None or isinstance(value, int | float | str):
         return _parse_remembered(name, value)
     return _parse(name, value)
+
+
+def has_entries(name: str) -> bool:
+    """Whether entries of a parameter can be named: ``budget.ratio``; not those of a list."""
+    of = PARAMETERS.get(name)
+    return of is not None and bool(of.kind.tables) and not isinstance(of.default, tuple)
 
 
 def as_number(name: str, value: object, per_second: float) -> Any:

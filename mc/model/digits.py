@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from mc.model import units
@@ -44,7 +44,7 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
     estimate, error : str
         The error with two significant digits, the estimate to the same digit. Where the error is
         missing or 0, it is printed as nothing or as 0, and the estimate as it is if it is a whole
-        number, otherwise with at least four significant digits.
+        number, otherwise with four significant digits, or all before the point.
 
     Examples
     --------
@@ -58,7 +58,8 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
         if mean.is_integer():
             return str(int(mean)), error
         before = math.floor(math.log10(abs(mean))) + 1
-        return _unsigned_zero(f"{mean:.{max(0, _N_DIGITS_ALONE - before)}f}"), error
+        text = f"{mean:.{max(0, _N_DIGITS_ALONE - before)}f}"
+        return _unsigned_zero(_without_end_zeros(text)), error
     # the exponent after rounding: 0.0996 is 0.10, not 0.100
     exponent = int(f"{half_width:.1e}".partition("e")[2])
     unit = Decimal(1).scaleb(exponent - 1)
@@ -71,8 +72,7 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
 def short_estimate(mean: float, half_width: float | None) -> str:
     """Print an estimate with its error in as few characters as a table of many columns has.
 
-    Three digits of the estimate, or as many as come before the first digit of the error. The error
-    is rounded up to the same place, so that it never promises too much.
+    With an error as `format_estimate` does; without one three digits.
 
     Parameters
     ----------
@@ -87,14 +87,11 @@ def short_estimate(mean: float, half_width: float | None) -> str:
     Examples
     --------
     >>> short_estimate(20.1144, 0.043), short_estimate(49.0, 3.2), short_estimate(1.0, None)
-    ('20.1±0.1', '49±4', '1')
+    ('20.114±0.043', '49.0±3.2', '1')
     """
-    place = max(_first_digit(mean) - 2, _LEAST_PLACE)
-    if not half_width:
-        return _at_place(mean, place, half_width)
-    place = max(place, _first_digit(half_width))
-    error = Decimal(half_width).quantize(Decimal(1).scaleb(place), ROUND_CEILING, _WIDE)
-    return f"{_at_place(mean, place, half_width)}±{error:f}"
+    if half_width:
+        return "±".join(format_estimate(mean, half_width))
+    return _at_place(mean, max(_first_digit(mean) - 2, _LEAST_PLACE), half_width)
 
 
 def known_digits(mean: float, half_width: float | None) -> str:
@@ -132,7 +129,11 @@ def _at_place(mean: float, place: int, half_width: float | None) -> str:
     if mean and not number:
         return f"<{unit:f}"
     text = _unsigned_zero(f"{number:f}")
-    return text if half_width or "." not in text else text.rstrip("0").rstrip(".")
+    return text if half_width else _without_end_zeros(text)
+
+
+def _without_end_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _first_digit(number: float) -> int:

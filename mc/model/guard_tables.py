@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,18 +66,18 @@ def _kind_of(budget: Any) -> int:
     return kinds.get(type(budget), layout.RATIO)
 
 
-def budget_rows(cell: Cell) -> NDArray[np.int64]:
-    """The table `budgets` of a cell, shape (layers, N_OF_BUDGET)."""
+@functools.lru_cache(maxsize=4096)
+def budget_row(budget: Any, rounds_per_second: float) -> NDArray[np.int64]:
+    """The row of a layer in the table `budgets`, not to be written to."""
     import numpy as np
 
     from mc.kernel import layout
 
-    rows = np.zeros((len(cell.layers), layout.N_OF_BUDGET), np.int64)
-    for row, layer in zip(rows, cell.layers, strict=True):
-        row[layout.B_KIND] = _kind_of(layer.budget)
-        for name, value in _entries(layer.budget, cell.rounds_per_second).items():
-            row[getattr(layout, f"B_{name}")] = value
-    return rows
+    row = np.zeros(layout.N_OF_BUDGET, np.int64)
+    row[layout.B_KIND] = _kind_of(budget)
+    for name, value in _entries(budget, rounds_per_second).items():
+        row[getattr(layout, f"B_{name}")] = value
+    return row
 
 
 def _entries(budget: Any, rounds_per_second: float) -> dict[str, int]:
@@ -121,8 +122,9 @@ def _deposits(ttl: int, gain: int, cost: int, retries: int) -> dict[str, int]:
     return {"WINDOW": ttl, "GAIN": gain, "COST": cost, "RESERVE": min(retries * cost, _LARGEST)}
 
 
+@functools.lru_cache(maxsize=4096)
 def breaker_row(breaker: Breaker | None) -> NDArray[np.int64]:
-    """The row of a cell in the table `breakers`."""
+    """The row of a cell in the table `breakers`, not to be written to."""
     import numpy as np
 
     from mc.kernel import layout

@@ -17,7 +17,7 @@ from mc.model.guard_tables import (
     breaker_kind,
     breaker_row,
     budget_kind,
-    budget_rows,
+    budget_row,
     outermost_seen,
 )
 from mc.model.metrics import outlives
@@ -45,9 +45,8 @@ def wheel_key(cell: Cell) -> tuple[Any, ...]:
     n_layers = len(cell.layers)
     # how often a single layer tries is no matter
     tries = _tries_of(cell) if n_layers > 1 else None
-    kind = tuple(chain_kind(cell))
     waits, deadline = _waits_key(cell), cell.layers[0].deadline
-    return (kind, _profile(cell), cell.threshold, waits, tries, deadline)
+    return (chain_kind(cell), _profile(cell), cell.threshold, waits, tries, deadline)
 
 
 def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
@@ -81,18 +80,21 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     limit_rows: dict[float | None, int] = {}
     chain_rows: dict[tuple[int, ...], int] = {}
     second_rows: dict[float, int] = {}
-    scalars = np.array(
-        [
+    rows = []
+    for cell in cells:
+        kind, profile, _, waits_key, *_ = wheel_key(cell)
+        budget = _chain_budget(cell, kind)
+        rows.append(
             (
-                profile_rows.setdefault(_profile(cell), len(profile_rows)),
-                wait_rows.setdefault(_waits_key(cell), len(wait_rows)),
+                profile_rows.setdefault(profile, len(profile_rows)),
+                wait_rows.setdefault(waits_key, len(wait_rows)),
                 cell.max_attempts,
-                limit_rows.setdefault(_chain_budget(cell), len(limit_rows)),
-                0 if _chain_budget(cell) is None else -1,
+                limit_rows.setdefault(budget, len(limit_rows)),
+                0 if budget is None else -1,
                 cell.threshold,
                 chain_rows.setdefault(_tries_of(cell), len(chain_rows)),
                 0 if cell.first_wait is None else max(1, math.ceil(cell.first_wait)),
-                *chain_kind(cell),
+                *kind,
                 outermost_seen(cell),
                 cell.clients,
                 cell.queue,
@@ -100,10 +102,8 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
                 cell.cancel,
                 second_rows.setdefault(cell.rounds_per_second, len(second_rows)),
             )
-            for cell in cells
-        ],
-        np.int64,
-    )
+        )
+    scalars = np.array(rows, np.int64)
     profiles, capacities, failures = _by_round(list(profile_rows), cells[0].rounds, exact=exact)
     offsets, widths, polly = _by_attempt(list(wait_rows), n_waits, exact=exact)
     limits = [_retry_limits(budget, n_requests + 1, exact=exact) for budget in limit_rows]
@@ -267,12 +267,12 @@ def chain_kind(cell: Cell) -> ChainKind:
     )
 
 
-def _chain_budget(cell: Cell) -> float | None:
+def _chain_budget(cell: Cell, kind: ChainKind) -> float | None:
     """The budget that is a table by the number of primary calls; None if there is none."""
     from mc import kernel
 
     budget = cell.layers[0].budget
-    is_table = budget_kind(cell) == kernel.CHAIN_BUDGET
+    is_table = kind.budgets == kernel.CHAIN_BUDGET
     return budget if is_table and isinstance(budget, float) else None
 
 
@@ -373,7 +373,7 @@ def _by_layer(cells: Sequence[Cell], n_layers: int) -> dict[str, Any]:
             made["strides"][c, i] = math.prod(_tries_of(cell)[i + 1 :])
             if layer.deadline is not None:
                 made["deadlines"][c, i] = layer.deadline
-        made["budgets"][c, : len(cell.layers)] = budget_rows(cell)
+            made["budgets"][c, i] = budget_row(layer.budget, cell.rounds_per_second)
     return made
 
 

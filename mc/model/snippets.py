@@ -14,6 +14,12 @@ from mc.model.units import format_time
 from mc.model.waits import Backoff
 
 
+class LostGuard(str):
+    """What a snippet has not, and is a budget or a breaker: without it retries are not limited."""
+
+    __slots__ = ()
+
+
 class Snippet(NamedTuple):
     """The configuration of a library.
 
@@ -22,7 +28,8 @@ class Snippet(NamedTuple):
     text : str
         As its documentation writes it.
     cannot : tuple of str
-        What is not in it, because the library cannot say it, or does something else.
+        What is not in it, because the library cannot say it, or does something else; a `LostGuard`
+        where that is a budget or a breaker.
     """
 
     text: str
@@ -105,9 +112,9 @@ def _cannot(
     if waits and factor not in (None, policy.factor) and grows:
         yield f"backoff_factor {policy.factor:g} (it has {factor:g})"
     if policy.budget is not None and not isinstance(policy.budget, budgets):
-        yield f"budget {_in_words(policy.budget, policy)}"
+        yield LostGuard(f"budget {_in_words(policy.budget, policy)}")
     if policy.breaker is not None and "breaker" not in can:
-        yield f"breaker {_in_words(policy.breaker, policy)}"
+        yield LostGuard(f"breaker {_in_words(policy.breaker, policy)}")
     if policy.deadline is not None and "deadline" not in can:
         yield f"deadline {format_time(policy.deadline)}"
     if policy.first_wait is not None and policy.tries > 1 and (policy.first_wait > 0 or waits):
@@ -229,7 +236,7 @@ def _aws(policy: Policy) -> Snippet:
     if policy.tries > 1 and (policy.base, policy.factor, policy.cap) != (0.05, 2, 20):
         cannot.append("its waits: they begin at 50 ms, double, and end at 20 s")
     if policy.tries > 1 and policy.budget != Aws(500, 14):
-        cannot.append(f"a quota other than {Aws(500, 14)}")
+        cannot.append("a quota other than 500, or a cost other than 14 (it always has these)")
     text = f"[default]\nretry_mode = standard\nmax_attempts = {policy.tries}"
     return Snippet(text, tuple(dict.fromkeys(cannot)))
 
@@ -279,7 +286,7 @@ def _resilience4j(policy: Policy) -> Snippet:
             f"  permittedNumberOfCallsInHalfOpenState: {trials}",
         ]
     elif breaker is not None:
-        cannot.append(f"breaker {_in_words(breaker, policy)}")
+        cannot.append(LostGuard(f"breaker {_in_words(breaker, policy)}"))
     return Snippet("\n".join(lines), tuple(cannot))
 
 
@@ -340,7 +347,10 @@ def _linkerd(policy: Policy) -> Snippet:
     budget = policy.budget
     if policy.tries > 1:
         cannot.append(f"{policy.tries} attempts (it has no limit but its budget)")
-        cannot += ["no budget (it always has one)"] if budget is None else []
+        if not isinstance(budget, Linkerd):
+            cannot.append(
+                "no budget of this layer alone (by default it has 20 % and 10/s, in 10 s)"
+            )
     lines = ["spec:", "  routes:", "  - name: all", "    condition: {pathRegex: .*}"]
     lines.append(f"    isRetryable: {'true' if policy.tries > 1 else 'false'}")
     deadline, changed = _deadline(policy, 0.001)
@@ -415,6 +425,7 @@ def snippets_of(cell: Cell, library: str) -> Iterator[tuple[str, Snippet]]:
         alone = policy._replace(budget=None) if shared else policy
         made = snippet(alone, library)
         if shared:
-            rest = (*made.cannot, f"one budget for all layers, {policy.budget}")
-            made = made._replace(cannot=rest)
+            words = _in_words(policy.budget, policy)
+            lost = LostGuard(f'one budget for all layers, {words} (try budget_scope = "layer")')
+            made = made._replace(cannot=(*made.cannot, lost))
         yield (f"layer {number}" if len(layers) > 1 else ""), made

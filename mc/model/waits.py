@@ -103,6 +103,7 @@ def longest_life(layers: tuple[Layer, ...]) -> int:
     return longest
 
 
+@functools.lru_cache(maxsize=4096)
 def longest_wait(layers: tuple[Layer, ...]) -> int:
     """Most rounds between an attempt and the retry that follows it; 0 without retries."""
     return max((wait.longest for layer in layers for wait in waits_of(layer)), default=0)

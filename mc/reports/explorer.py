@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import polars as pl
 from mc.decisions.scorecard import scores_of
 from mc.experiment import cells_of
 from mc.reports import page_tables
+from mc.reports.notation import json_for_page
 from mc.reports.storm import Stretch, equally_long
 from mc.reports.view import View
 
@@ -49,8 +49,7 @@ def explorer(view: View, storms: pl.DataFrame) -> str:
     if drawn >= {cell for scenario in view.drawn for cell in scenario.cells}:
         data["storms"] = _storms(view, storms)
     for _ in range(2):
-        # in a script of a page no text may look like a tag
-        text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+        text = json_for_page(data)
         if len(text.encode()) <= MOST_BYTES:
             return text
         data["storms"] = {}
@@ -65,7 +64,8 @@ def _coordinates(view: View) -> dict[str, tuple[dict[str, Any], list[Any]]]:
         if len(values) > 1:
             found[name] = {"name": name, "values": values, "slider": False}, values
     for axis in sorted(view.axes, key=lambda one: view.grid.index(one.name)):
-        is_ordered = all(isinstance(value, int | float | None) for value in axis.values)
+        drawn: Sequence[Any] = axis.numbers or axis.values
+        is_ordered = all(isinstance(value, int | float | None) for value in drawn)
         told = {
             "name": axis.title,
             "values": [axis.text(value) for value in axis.values],

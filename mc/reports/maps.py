@@ -102,7 +102,7 @@ def name_of(view: View, maps: Maps, key: tuple[Any, ...]) -> str:
     """Call a map by its policy and the value of its third axis."""
     policy, *third = key
     parts = [policy] if len(view.policies) > 1 else []
-    parts += [f"{a.name} {a.text(v)}" for a, v in zip(maps.axes[2:3], third, strict=True)]
+    parts += [f"{a.label} {a.text(v)}" for a, v in zip(maps.axes[2:3], third, strict=True)]
     return ", ".join(parts)
 
 

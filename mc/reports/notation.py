@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -46,6 +47,11 @@ def percent(share: float) -> str:
     return f"{float(text):g}"
 
 
+def json_for_page(data: object) -> str:
+    """Write JSON that may stand in a script of a page, where no text may look like a tag."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
 def count(n: int, noun: str) -> str:
     """Write a number with what it counts."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
@@ -60,8 +66,6 @@ def with_error(
     """
     mark = "~" if n < MIN_REPLICATIONS else ""
     text, half = format_estimate(mean, error)
-    if mean is not None and error is None:
-        text = f"{float(text):.10g}"  # 0.0009, not 0.0009000
     text = text.replace("-", "−") if mean is not None else text
     return " ".join(filter(None, (text, f"± {mark}{half}" if half else "", unit)))
 

@@ -6,31 +6,121 @@ const make = (tag, attributes = {}, ...children) => {
   return element;
 };
 
-// --- tables sort by a column -----------------------------------------------------------------
+// --- tables sort, are searched and saved; lines are found among all that the page holds --------
 
-for (const button of document.querySelectorAll("th button")) {
-  button.addEventListener("click", () => {
-    const head = button.parentElement, table = head.closest("table"), body = table.tBodies[0];
-    const column = head.cellIndex, up = head.getAttribute("aria-sort") !== "ascending";
-    const key = (row) => {
-      const cell = row.cells[column];
-      return cell.dataset.v !== undefined ? Number(cell.dataset.v) : cell.textContent;
-    };
-    const rows = Array.from(body.rows).map((row) => [key(row), row]);
-    const empty = (x) => x === "";
-    rows.sort(([a], [b]) => {
-      if (empty(a) || empty(b)) return empty(a) - empty(b);
-      const order = typeof a === "number" && typeof b === "number" ? a - b
-        : String(a).localeCompare(String(b), "en", { numeric: true });
-      return up ? order : -order;
-    });
-    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    body.append(...rows.map(([, row]) => row));
+const rowOf = (heads) => (line) => {
+  const row = make("tr");
+  line.forEach(([text, value, more, bar, best], i) => {
+    const cell = i ? make("td") : make("th", { scope: "row" }), place = i ? make("span") : cell;
+    place.append(text || "", ...(more ? [make("br"), make("small", {}, more)] : []));
+    if (typeof value === "number") cell.dataset.v = value;
+    if (heads[i].classList.contains("number")) cell.classList.add("number");
+    if (best) cell.classList.add("best");
+    if (bar) {
+      const [share, low, high] = bar.map((x) => 100 * x);
+      cell.classList.add("barred");
+      cell.append(make("span", { class: "bar", "aria-hidden": "true" },
+        make("i", { style: `left:${low}%;right:${100 - high}%` }),
+        make("b", { style: `left:${share}%` })), " ");
+    }
+    if (i) cell.append(place);
+    row.append(cell);
   });
+  return row;
+};
+
+// what is read in a field: its text, and what is below it
+const textsOf = (cell) => {
+  const place = cell.querySelector(":scope > span:not(.bar)") || cell;
+  const plain = (node) => (node ? node.textContent : "").replace(/\s+/g, " ").trim();
+  return [plain(place.firstChild), plain(place.querySelector("small"))].filter((text) => text);
+};
+
+// a text that a spreadsheet would run as a formula gets a quote before it
+const csvField = (value) => {
+  const text = typeof value === "string" ? value.replace(/^[=+\-@].+/, "'$&") : String(value);
+  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+};
+
+// a number has its column, and what is read of it, where that is more, the next
+const csvOf = (heads, rows) => {
+  const columns = heads.flatMap((head, i) => {
+    const name = head.textContent.trim(), cells = rows.map((row) => row.cells[i]);
+    const read = cells.map((cell) => textsOf(cell).join("; "));
+    if (!head.classList.contains("number")) return [[name, ...read]];
+    const values = cells.map(({ dataset: { v } }) => v === undefined ? "" : Number(v));
+    const plain = read.every((text, k) => text.replaceAll(",", "") === String(values[k]));
+    return [[name, ...values], ...(plain ? [] : [[`${name}, as shown`, ...read]])];
+  });
+  const lines = columns[0].map((_, k) => columns.map((column) => csvField(column[k])).join(","));
+  return `\ufeff${lines.join("\n")}\n`;
+};
+
+for (const place of document.querySelectorAll(".table")) {
+  const table = place.querySelector("table"), body = table.tBodies[0];
+  const heads = Array.from(table.tHead.rows[0].cells), data = place.querySelector("script");
+  const rows = Array.from(body.rows), most = rows.length, nLines = Number(place.dataset.lines);
+  let held = !data, words = [];
+  const found = () => {
+    if (!held) rows.push(...JSON.parse(data.textContent).map(rowOf(heads)));
+    held = true;
+    const has = (row) => words.every((word) => row.textContent.toLowerCase().includes(word));
+    return rows.filter(has);
+  };
+  const told = make("output");
+  const show = () => {
+    const some = found(), n = (k) => k.toLocaleString("en");
+    body.replaceChildren(...some.slice(0, most));
+    const among = rows.length < nLines ? ` of the first ${n(rows.length)}` : "";
+    told.textContent = !words.length ? "" : !some.length ? `No line${among} matches.`
+      : `${n(some.length)} of ${n(rows.length)} lines`
+        + (some.length > most ? `, the first ${n(most)} are shown` : "");
+  };
+  const tools = make("div", { class: "tools" });
+  const isLong = most >= 12;
+  if (isLong) {
+    const input = make("input", { type: "search" });
+    input.addEventListener("input", () => {
+      words = input.value.toLowerCase().split(/\s+/).filter((word) => word);
+      show();
+    });
+    tools.append(make("label", {}, "Only lines with ", input), told);
+  }
+  const save = make("button", { type: "button", title: "Save these lines as CSV" }, "CSV");
+  save.addEventListener("click", () => {
+    const file = new Blob([csvOf(heads, found())], { type: "text/csv" });
+    const link = make("a", { href: URL.createObjectURL(file), download: `${place.id}.csv` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
+  tools.append(save);
+  place[isLong ? "before" : "after"](tools);
+  for (const button of table.querySelectorAll("th button")) {
+    button.addEventListener("click", () => {
+      const head = button.parentElement, column = head.cellIndex;
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      const key = (row) => {
+        const cell = row.cells[column];
+        return cell.dataset.v !== undefined ? Number(cell.dataset.v) : cell.textContent;
+      };
+      const empty = (x) => x === "";
+      found(); // all that the page holds
+      const keyed = rows.map((row) => [key(row), row]);
+      keyed.sort(([a], [b]) => {
+        if (empty(a) || empty(b)) return empty(a) - empty(b);
+        const order = typeof a === "number" && typeof b === "number" ? a - b
+          : String(a).localeCompare(String(b), "en", { numeric: true });
+        return up ? order : -order;
+      });
+      rows.splice(0, rows.length, ...keyed.map(([, row]) => row));
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      show();
+    });
+  }
 }
 
-// --- tables behind tabs, each with a filter; without scripts they stand one below the other --
+// --- tables behind tabs; without scripts they stand one below the other ----------------------
 
 for (const group of document.querySelectorAll(".tabs")) {
   const panels = Array.from(group.querySelectorAll(".tab"));
@@ -47,18 +137,6 @@ for (const group of document.querySelectorAll(".tabs")) {
     panel.setAttribute("aria-labelledby", tab.id);
     tab.addEventListener("click", () => show(panel));
     list.append(tab);
-    const rows = Array.from(panel.querySelectorAll("tbody tr"));
-    if (rows.length < 8) continue;
-    const input = make("input", { type: "search" });
-    input.addEventListener("input", () => {
-      const words = input.value.toLowerCase().split(/\s+/);
-      for (const row of rows) {
-        const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
-      }
-    });
-    panel.querySelector(".table").before(
-      make("label", { class: "filter" }, "Only lines with ", input));
   }
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

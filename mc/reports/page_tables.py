@@ -6,7 +6,7 @@ Titles, notes and the heads of most columns are in page.html.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import polars as pl
@@ -15,14 +15,24 @@ from mc.decisions.scorecard import Score
 from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
 from mc.model.digits import has_known_mean, of_runs
-from mc.reports.notation import NAMES, TABLED, percent, value_text, with_error
+from mc.reports.notation import (
+    NAMES,
+    TABLED,
+    json_for_page,
+    percent,
+    value_text,
+    with_error,
+)
 from mc.reports.scenario import Scenario
 from mc.reports.view import View
 from mc.statistics import half_width
 from mc.store import axis_names
 
 MOST_LINES: Final = 200
-"""Lines of a table: a page of all cells of a large sweep would not open."""
+"""Lines of a table that are shown at once."""
+
+MOST_HELD: Final = 5_000
+"""Lines of a table that a page holds, for its script to search and sort: about a megabyte."""
 
 _COMPARED: Final = ("times_usual", "multiplier", "failed_share")
 
@@ -61,10 +71,30 @@ Line = tuple[Field, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """The lines of a table that are shown, and how many there are in its file."""
+    """The lines of a table that a page holds, and how many there are in its file."""
 
     lines: Sequence[Line]
     n_lines: int
+
+    @property
+    def shown(self) -> Sequence[Line]:
+        """Those that are shown at first."""
+        return self.lines[:MOST_LINES]
+
+    @property
+    def others(self) -> str:
+        """The others as JSON, for the page's script."""
+        others = [[_packed(field) for field in line] for line in self.lines[MOST_LINES:]]
+        return json_for_page(others) if others else ""
+
+
+def _packed(field: Field) -> list[Any]:
+    """The attributes of a field, without those at the end that say nothing."""
+    text, value, *others = astuple(field)
+    attributes = [text, None if value is None else float(f"{value:.8g}"), *others]
+    while attributes and not attributes[-1] and attributes[-1] != 0.0:
+        attributes.pop()
+    return attributes
 
 
 def _of_texts(lines: Sequence[tuple[str, ...]]) -> Table:
@@ -102,7 +132,7 @@ def _share(share: float | None, low: float | None = None, high: float | None = N
     if share is None:
         return Field("")
     ends = "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
-    return Field(f"{percent(share)}{ends}", share)
+    return Field(f"{percent(share)}{ends}", 100 * share)
 
 
 def _cell(view: View, cell: int) -> Line:
@@ -162,7 +192,7 @@ def score_field(score: Score | None) -> Field:
 def claims(view: View, some: Sequence[dict[str, Any]]) -> Table:
     """Some claims, in how many runs each is true, and by how much."""
     lines = []
-    for claim in some[:MOST_LINES]:
+    for claim in some[:MOST_HELD]:
         share, low, high = (claim[f"share{end}"] for end in ("", "_low", "_high"))
         known = share is not None and low is not None
         text = _share(share, low, high) if share is not None else Field("")
@@ -186,7 +216,7 @@ def means(view: View, metrics: Sequence[str]) -> Table:
             Field(f"{line['replications']:,}{missed_mark(line)}", line["replications"]),
             *(_mean(view, cell, m) for m in metrics),
         )
-        for cell, line in list(view.lines.items())[:MOST_LINES]
+        for cell, line in list(view.lines.items())[:MOST_HELD]
     ]
     return Table(lines, len(view.lines))
 
@@ -194,7 +224,7 @@ def means(view: View, metrics: Sequence[str]) -> Table:
 def tails(view: View, metrics: Sequence[str]) -> Table:
     """How bad single runs can be: the worst of each cell, and how often its peak is too much."""
     lines = []
-    for cell in list(view.lines)[:MOST_LINES]:
+    for cell in list(view.lines)[:MOST_HELD]:
         if view.lines[cell]["replications"] == 1:
             continue
         above = view.estimates[cell, "peak"]
@@ -221,7 +251,7 @@ def layers(view: View) -> Table:
             *(Field(f"{calls:.2f}", calls) for calls in of_layers),
             *[Field("")] * (n - len(of_layers)),
         )
-        for cell, of_layers in list(view.calls_by_layer.items())[:MOST_LINES]
+        for cell, of_layers in list(view.calls_by_layer.items())[:MOST_HELD]
     ]
     return Table(lines, len(view.calls_by_layer))
 
@@ -230,7 +260,7 @@ def published(view: View) -> Table:
     """Each published figure beside the mean and the spread of the seeds."""
     figures = view.summary.filter(pl.col("published").is_not_null())
     lines = []
-    for line in figures.head(MOST_LINES).iter_rows(named=True):
+    for line in figures.head(MOST_HELD).iter_rows(named=True):
         p05, p95, percentile = (line[name] for name in ("p05", "p95", "published_percentile"))
         lines.append(
             (
@@ -264,7 +294,7 @@ def differences(view: View) -> Table:
             _number(line["mean_difference"], half_width(line), line["n"]),
             *(_share(line[f"share_{name}"]) for name in ("less", "equal", "greater")),
         )
-        for line in compared.head(MOST_LINES).iter_rows(named=True)
+        for line in compared.head(MOST_HELD).iter_rows(named=True)
     ]
     return Table(lines, compared.height)
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 import polars as pl
 
-from mc import decisions
-from mc.decisions import QuestionError
-from mc.model import METRICS
+from mc.decisions.scorecard import frontier_of
 
 if TYPE_CHECKING:
     from mc.decisions.scorecard import Scorecard
@@ -96,16 +94,11 @@ class Scenario:
         not too many cells, see `mc.decisions.frontier`.
         """
         results, cells = self.view.results, self.known(self.strain)
-        if len(cells) < 2 or not results.keeps_rows:
+        if len(cells) < 2:
             return {}
         lines = results.cells.filter(pl.col("cell").is_in(cells))
-        try:
-            table = decisions.frontier_among(
-                results, lines, (METRICS[self.strain], METRICS["failed_share"])
-            )
-        except QuestionError:
-            return {}
-        return dict(table.select("cell", "group_on").iter_rows())
+        table = frontier_of(results, lines, self.strain)
+        return {} if table is None else dict(table.select("cell", "group_on").iter_rows())
 
     @cached_property
     def marks(self) -> dict[int, str]:

@@ -95,9 +95,9 @@ def _label(policy: str) -> str:
 
 def _positions(axis: Axis) -> NDArray[np.float64]:
     """Where the values stand: by their size if all are numbers, else one after another."""
-    if any(value is None or isinstance(value, str) for value in axis.values):
+    if axis.numbers is None:
         return np.arange(len(axis.values), dtype=float)
-    return np.array(axis.values, float)
+    return np.array(axis.numbers, float)
 
 
 def _label_positions(panel: Axes, axis: Axis) -> None:

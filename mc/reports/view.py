@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from mc.decisions import cell_name
 from mc.decisions.scorecard import Scorecard, scorecards
-from mc.model import METRICS, calls_per_request, units
+from mc.model import METRICS, PARAMETERS, Parameter, calls_per_request, units
+from mc.model.budgets import Ratio
 from mc.model.columns import OF_METRIC
-from mc.model.digits import MIN_REPLICATIONS, axis_text, layer_names, readers_second
+from mc.model.digits import (
+    MIN_REPLICATIONS,
+    axis_text,
+    layer_names,
+    readers_second,
+    rounds_per_second,
+)
+from mc.model.settings import Settings
 from mc.reports.notation import (
     TABLED,
     in_a_sentence,
@@ -49,13 +59,65 @@ class Axis:
         """Whether its values are texts with units."""
         return self.name in self.source.get("in_units", ())
 
+    @cached_property
+    def tables(self) -> list[Any]:
+        """Its values, with tables in place of their texts; a plain budget beside them is one."""
+        kind = PARAMETERS[self.name].kind
+        read = [kind.from_column(x) if isinstance(x, str) else x for x in self.values]
+        if any(isinstance(x, Settings) for x in read):
+            read = [Ratio(x, "run", None) if isinstance(x, float) else x for x in read]
+        return read
+
+    @cached_property
+    def varied(self) -> dict[str, Parameter]:
+        """The entries in which its tables differ, if all are of one kind, or none."""
+        tables = [x for x in self.tables if isinstance(x, Settings)]
+        others = [x for x in self.tables if x is not None and x not in tables]
+        if others or len({x.kind for x in tables}) != 1:
+            return {}
+        declared = tables[0].declared().items()
+        return {name: of for name, of in declared if len({x.entries[name] for x in tables}) > 1}
+
+    @property
+    def label(self) -> str:
+        """Name, with the entries in which its tables differ."""
+        if len(self.varied) == 1:
+            return ".".join([self.name, *self.varied])
+        return f"{self.name}: {', '.join(self.varied)}" if self.varied else self.name
+
     @property
     def title(self) -> str:
         """Name, and the unit if values are written without."""
-        return self.name if self.is_in_units else parameter_title(self.name)
+        if len(self.varied) == 1:
+            (entry,) = self.varied.values()
+            unit = "" if entry.dimension else entry.unit
+            return f"{self.label} ({unit})" if unit else self.label
+        if self.is_in_units or any(isinstance(x, Settings) for x in self.tables):
+            return self.label
+        return parameter_title(self.name)
+
+    @property
+    def numbers(self) -> list[float] | None:
+        """Its values, or the one entry in which its tables differ; None if some are no numbers."""
+        values = self.values
+        if len(self.varied) == 1 and None not in self.tables:
+            values = [x.entries[name] for x in self.tables for name in self.varied]
+        return values if all(isinstance(x, int | float) for x in values) else None
 
     def text(self, value: Any) -> str:
-        """Write one of its values."""
+        """Write one of its values: of tables what differs, which may be their kind."""
+        table = self.tables[self.values.index(value)]
+        per_second = rounds_per_second(self.source)
+        if isinstance(table, Settings) and self.varied and per_second is not None:
+            return ", ".join(
+                units.text_of(of.dimension, table.entries[name], per_second, of.unit)
+                for name, of in self.varied.items()
+            )
+        if table is None and self.varied:  # an entry may be none, too
+            return f"no {self.name}"
+        kinds = [getattr(x, "kind", None) for x in self.tables]
+        if isinstance(table, Settings) and kinds.count(table.kind) == 1:
+            return table.kind
         return axis_text(self.source, self.name, value)
 
 
@@ -70,6 +132,15 @@ class View:
         """The experiment as it was read."""
         source: Mapping[str, Any] = self.results.manifest["experiment"]
         return source
+
+    @property
+    def command(self) -> str:
+        """What makes these results again: the folder is named by its name alone, as the file is."""
+        manifest, folder = self.results.manifest, self.results.folder.name or "."
+        words = ["retrystorm", "run", manifest["file"], *manifest.get("options", ())]
+        if folder != Path(manifest["file"]).stem:
+            words += ["--out", folder]
+        return shlex.join(words)
 
     # --- cells ------------------------------------------------------------------------------------
 

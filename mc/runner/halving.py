@@ -198,14 +198,16 @@ def sensitivity(
 
 def _places(experiment: Experiment) -> pl.DataFrame:
     """Scenario, policy and axes of each cell, as a reader is given them."""
-    table = experiments.cell_table(experiment)
-    names = list(experiment.points[0].at)
-    texts = {
-        name: [axis_text(experiment.source, name, value) for value in table[name].to_list()]
-        for name in names
-    }
-    return table.select("cell", "scenario", "policy").with_columns(
-        pl.Series(name, values) for name, values in texts.items()
+    return pl.DataFrame(
+        [
+            {"cell": point.cell, "scenario": point.scenario, "policy": point.policy}
+            | {
+                name: axis_text(experiment.source, name, PARAMETERS[name].kind.to_column(value))
+                for name, value in point.at.items()
+            }
+            for point in experiment.points
+        ],
+        schema_overrides={"cell": pl.Int32},
     )
 
 

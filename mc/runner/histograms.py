@@ -62,7 +62,7 @@ ROWS_PER_PIECE: Final = 2**16
 MAX_TASKS: Final = 128
 """Tasks of a large run: each makes a file with a line for every value that occurs."""
 
-LINES_AT_ONCE: Final = 10_000_000
+LINES_AT_ONCE: Final = 5_000_000
 """Lines of histograms in memory when the tables are made."""
 
 MOST_FAULTS: Final = 3

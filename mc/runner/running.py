@@ -470,7 +470,7 @@ def _fill(job: Job, stock: Stock, wanted: Ranges, n_done: int, begun: bool) -> S
     if missing or stock.faults:
         raise FolderError(
             f"{job.folder}: rows have gone or changed since they were written; "
-            "start the same command again"
+            "run the same command again"
         )
     return stock
 

@@ -81,7 +81,7 @@ def make_tables(
     name, parts : str, iterator of polars.DataFrame
         One of `store.TABLES`, and its content: by baseline, cell and metric.
     """
-    cells = experiments.cell_table(experiment, stops)
+    cells = experiments.with_stops(storage.cells, stops)
     controlled = experiment.generator == "philox"
 
     def tables_of(chunk: list[int]) -> tuple[bytes, bytes, dict[Published, Distribution]]:

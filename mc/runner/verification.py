@@ -275,7 +275,7 @@ def _other_facts(
     made = store.new_manifest(experiment, cell_names(experiment.points), table_columns(experiment))
     made |= {"n_rows": n_rows, "complete": True}
     # what a run alone knows: when and how it was made, and how far a precision has let it go
-    of_the_run = {"file", "versions", "started", "replications"}
+    of_the_run = {"file", "options", "versions", "started", "replications"}
     for name in made.keys() - of_the_run:
         if manifest[name] != made[name]:
             yield f"{where}: {name} is not what follows from the experiment"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,11 @@ class Histogram:
 
     def sums(self, terms: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum the terms, one for each value, of every cell; modulo 2**64."""
-        upto = np.concatenate([[0], np.cumsum(terms)])
-        added: NDArray[np.int64] = upto[self.offsets[1:]] - upto[self.offsets[:-1]]
+        starts = self.offsets[:-1]
+        some = starts < self.offsets[1:]
+        added = np.zeros(len(starts), np.int64)
+        if some.any():
+            added[some] = np.add.reduceat(terms, starts[some])
         return added
 
     def at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -73,29 +76,62 @@ class Histogram:
 
         Parameters
         ----------
-        ranks : ndarray of int64, shape (K,)
+        ranks : ndarray of int64, shape (K,) or (m, K)
             Ranks beyond 1 .. n are taken as the nearest of these.
 
         Returns
         -------
-        ndarray of int64, shape (K,)
+        ndarray of int64, shape (K,) or (m, K)
             Not yet divided by the divisor.
         """
         if self.values.size == 0:
-            return np.zeros(len(self.n), np.int64)
-        return np.where(self.n > 0, self.values[self._places(ranks)], 0)
+            return np.zeros_like(ranks)
+        return np.where(self.n > 0, self.values[self.places(ranks)], 0)
 
     def value_at(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         """The same, as the number that it stands for; of a ratio the quotient itself."""
         if self.quotients is None or self.quotients.size == 0:
             return self.at(ranks) / self.divisors
-        return np.where(self.n > 0, self.quotients[self._places(ranks)], 0.0)
+        return np.where(self.n > 0, self.quotients[self.places(ranks)], 0.0)
 
-    def _places(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        upto = self._upto
-        before = np.concatenate([[0], upto])[self.offsets[:-1]]
-        places = np.searchsorted(upto, before + np.clip(ranks, 1, np.maximum(self.n, 1)))
-        return np.minimum(places, self.values.size - 1)
+    def places(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where among all values those of such ranks stand; anywhere where n is 0."""
+        wanted = np.cumsum(self.n) - self.n + np.clip(ranks, 1, np.maximum(self.n, 1))
+        # cell after cell, nearly in order: then each search begins where the last one ended
+        found = np.searchsorted(self._upto, wanted.T.ravel()).reshape(wanted.T.shape).T
+        return np.minimum(found, self.values.size - 1)
+
+    def tails(
+        self, ranks: NDArray[np.int64], end: Literal["low", "high"]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The values of every cell from that of a rank to the lowest or the highest.
+
+        Parameters
+        ----------
+        ranks : ndarray of int64, shape (K,)
+            As for `at`.
+        end : {"low", "high"}
+            Which end.
+
+        Returns
+        -------
+        doubles, counts, cells, upto : ndarray, each of shape (V',)
+            The numbers that these values stand for, ascending in each cell; how often each occurs;
+            the cell of each; in how many of its replications the number is as large at most.
+        """
+        inner = self.places(ranks)
+        starts, stops = self.offsets[:-1], inner + 1
+        if end == "high":
+            starts, stops = inner, self.offsets[1:]
+        lengths = np.where(self.n > 0, stops - starts, 0)
+        cells = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.arange(len(cells)) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        if self.quotients is not None:
+            doubles = self.quotients[places]
+        else:
+            doubles = self.values[places] / self.divisors[cells]
+        upto = self._upto[places] - (np.cumsum(self.n) - self.n)[cells]
+        return doubles, self.counts[places], cells, upto
 
     @cached_property
     def moments(self) -> Moments:
@@ -105,14 +141,15 @@ class Histogram:
     @cached_property
     def n_zero(self) -> NDArray[np.int64]:
         """In how many replications the value is 0, shape (K,)."""
-        return self.sums(np.where(self.doubles == 0, self.counts, 0))
+        is_zero = (self.values if self.quotients is None else self.quotients) == 0
+        return self.sums(np.where(is_zero, self.counts, 0))
 
-    @cached_property
+    @property
     def cells(self) -> NDArray[np.int64]:
         """The cell of each value, shape (V,)."""
         return np.repeat(np.arange(len(self.divisors)), np.diff(self.offsets))
 
-    @cached_property
+    @property
     def doubles(self) -> NDArray[np.float64]:
         """The numbers that the values stand for, shape (V,)."""
         if self.quotients is not None:
@@ -252,14 +289,25 @@ def from_pairs(
 
 def _order(cells: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.intp] | None:
     """How to sort by cell and value; None where they are sorted."""
-    if values.dtype.kind == "f":
-        return np.lexsort((values, cells))
-    lowest = int(values.min(initial=0))
-    width = int(values.max(initial=0)) - lowest + 1
-    if int(cells.max(initial=0)) * width < 2**62:  # sorting one key is several times as fast
-        keys = cells * width + (values - lowest)
-        return None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys)
+    if _is_sorted(cells, values):
+        return None
+    width = 2**62 // (int(cells.max()) + 1)
+    lowest, highest = values.min(), values.max()
+    # One key is sorted several times as fast as two, and parts that are sorted are merged.
+    if values.dtype.kind != "f" and int(highest) - int(lowest) < width:
+        return np.argsort(cells * width + (values - lowest), kind="stable")
+    if values.dtype.kind == "f" and 0 <= lowest < highest:
+        keys = cells * width + (values * (width // 2 / highest)).astype(np.int64)
+        order = np.argsort(keys, kind="stable")
+        if _is_sorted(cells[order], values[order]):  # none were too near to each other
+            return order
     return np.lexsort((values, cells))
+
+
+def _is_sorted(cells: NDArray[np.int64], values: NDArray[Any]) -> bool:
+    """Whether they are sorted by cell and value."""
+    after, same = cells[1:] > cells[:-1], cells[1:] == cells[:-1]
+    return bool((after | (same & (values[1:] >= values[:-1]))).all())
 
 
 # --- sums -----------------------------------------------------------------------------------
@@ -454,17 +502,9 @@ def _moments(counted: Histogram) -> Moments:
     shift = counted.at((n + 1) // 2)
     near, cells = _less(counted, shift)
     s1, s2 = _sums_of(counted, near, cells)
-    mean, variance = np.full(len(n), math.nan), np.full(len(n), math.nan)
-    lines = zip(*(x.tolist() for x in (n, s1, s2, shift, counted.divisors)), strict=True)
-    for k, (m, a, b, origin, divisor) in enumerate(lines):
-        # a quotient of Python's integers is the double nearest to it
-        p, q = (1, 1) if divisor == 1.0 else divisor.as_integer_ratio()
-        if m > 0:
-            mean[k] = (m * origin + a) * q / (m * p)
-        if m > 1:
-            variance[k] = (m * b - a * a) * q * q / (m * (m - 1) * p * p)
+    mean, variance = _mean_and_variance(n, shift, s1, s2, counted.divisors)
     some = np.maximum(n, 1)
-    centred = near - (s1.astype(np.float64) / some)[cells]
+    centred = near - np.repeat(s1.astype(np.float64) / some, np.diff(counted.offsets))
     square = centred * centred  # a power is ten times as slow
     m2, m3 = (
         np.bincount(cells, counted.counts * power, minlength=len(n)) / some
@@ -479,22 +519,66 @@ def _moments(counted: Histogram) -> Moments:
     )
 
 
+def _mean_and_variance(
+    n: NDArray[np.int64],
+    origin: NDArray[np.int64],
+    s1: NDArray[Any],
+    s2: NDArray[Any],
+    divisors: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both by the sums of numbers less their origin, and of their squares; NaN for too few."""
+    mean, variance = np.full((2, len(n)), math.nan)
+    whole = np.where(divisors == np.rint(divisors), divisors, 0.0)
+    most_n, most_s1 = int(n.max(initial=0)), _largest(s1)
+    most_p = max(1, int(whole.max(initial=0.0)))
+    most = max(
+        most_n * _largest(origin) + most_s1,
+        most_n * _largest(s2) + most_s1**2,
+        (most_n * most_p) ** 2,
+    )
+    left = np.arange(len(n))
+    if most < 2**62:
+        p = whole.astype(np.int64)
+        of_mean = n * origin + s1, n * p
+        of_variance = n * s2 - s1 * s1, n * (n - 1) * p * p
+        exact = p > 0
+        for x in (*of_mean, *of_variance):
+            exact &= x.astype(np.float64).astype(np.int64) == x
+        for column, (above, below), least in ((mean, of_mean, 1), (variance, of_variance, 2)):
+            np.divide(above, below, out=column, where=exact & (n >= least))
+        left = np.flatnonzero(~exact)
+    lines = zip(
+        left.tolist(), *(x[left].tolist() for x in (n, s1, s2, origin, divisors)), strict=True
+    )
+    for k, m, a, b, start, divisor in lines:
+        # a quotient of Python's integers is the double nearest to it
+        p, q = divisor.as_integer_ratio()
+        if m > 0:
+            mean[k] = (m * start + a) * q / (m * p)
+        if m > 1:
+            variance[k] = (m * b - a * a) * q * q / (m * (m - 1) * p * p)
+    return mean, variance
+
+
 def _less(
     counted: Histogram, shift: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The values, less a number of their cell; and the place of the cell of each."""
-    cells = np.repeat(np.arange(len(shift)), np.diff(counted.offsets))
-    return counted.values - shift[cells], cells
+    lengths = np.diff(counted.offsets)
+    return counted.values - np.repeat(shift, lengths), np.repeat(np.arange(len(shift)), lengths)
 
 
 def _sums_of(
     counted: Histogram, near: NDArray[np.int64], cells: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sums over all replications of numbers that are near 0, and of their squares."""
+    """Sums over all replications of numbers that are near 0, and of their squares.
+
+    Integers of 64 bits where they fit, else Python's.
+    """
     largest = _largest(near)
     if largest * largest * int(counted.n.max(initial=0)) < 2**63:
-        s1 = counted.sums(counted.counts * near).astype(object)
-        return s1, counted.sums(counted.counts * near * near).astype(object)
+        terms = counted.counts * near
+        return counted.sums(terms), counted.sums(terms * near)
     s1, s2 = np.zeros(len(counted.n), object), np.zeros(len(counted.n), object)
     far = near.astype(object)
     np.add.at(s1, cells, counted.counts * far)

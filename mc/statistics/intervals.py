@@ -100,13 +100,23 @@ def mean_has_interval(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -
     values other than zero, for too skewed a sample, and where all values are equal: these say how
     seldom another value comes, and nothing of its size.
     """
-    n, n_nonzero, skewness = (np.asarray(values) for values in (n, n_nonzero, skewness))
-    has_interval: NDArray[np.bool_] = (
-        (n > 1)
-        & ~_few_nonzero(n, n_nonzero)
-        & (n >= SKEWNESS_FACTOR * np.square(skewness))  # False where all values are equal
-    )
+    n = np.asarray(n)
+    has_interval: NDArray[np.bool_] = (n > 1) & (n >= needed_for_interval(n, n_nonzero, skewness))
     return has_interval
+
+
+def needed_for_interval(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> Floats:
+    """Replications from which there is one, if the next are like the first n; parameters likewise.
+
+    Infinite where all values are equal: how seldom another comes is not known.
+    """
+    n, n_nonzero, skewness = (np.asarray(values) for values in (n, n_nonzero, skewness))
+    for_skewness = np.ceil(SKEWNESS_FACTOR * np.square(skewness))
+    for_nonzero = np.ceil(MIN_NONZERO * n / np.maximum(n_nonzero, 1))
+    needed = np.where(
+        _few_nonzero(n, n_nonzero), np.maximum(for_skewness, for_nonzero), for_skewness
+    )
+    return np.where(np.isnan(skewness), math.inf, needed)
 
 
 def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArray[np.object_]:

@@ -209,7 +209,9 @@ class Numbers:
     fractions: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def of(self, cells: NDArray[np.int64]) -> Numbers:
-        """The numbers of some of the cells."""
+        """The numbers of some of the cells, in this order."""
+        if np.array_equal(cells, np.arange(len(self.numbers))):
+            return self
         fractions = None
         if self.fractions is not None:
             fractions = self.fractions[0][cells], self.fractions[1][cells]
@@ -298,6 +300,29 @@ class Stack:
             )
         replications, _ = columns.pop("replication")
         return cls(cells, positions, replications, columns)
+
+    @classmethod
+    def of_first(cls, cells: pl.DataFrame, n: int, rows: pl.DataFrame) -> Stack:
+        """The stack of the replications 0 .. n - 1 of each cell, by their rows in any order.
+
+        The rows are taken from the frame, column by column: of millions no second copy is made.
+        """
+        numbers = cells["cell"].to_numpy()
+        place = np.zeros(int(numbers.max()) + 1, np.int64)
+        place[numbers] = n * np.arange(cells.height)
+        places = place[rows.drop_in_place("cell").to_numpy()]
+        places += rows.drop_in_place("replication").to_numpy()
+        columns = {}
+        for name in rows.columns:
+            values, known = _values(rows.drop_in_place(name))
+            placed = np.empty(len(places), np.int64)
+            placed[places] = values
+            if not known.all():
+                unordered, known = known, np.empty_like(known)
+                known[places] = unordered
+            columns[name] = placed.reshape(-1, n), known.reshape(-1, n)
+        replications = np.broadcast_to(np.arange(n), (cells.height, n))
+        return cls(cells, np.arange(cells.height), replications, columns)
 
     @property
     def n_rows(self) -> int:

@@ -359,20 +359,18 @@ def _distribution(
     than the run: these have the highest ranks.
     """
     n = counted.n
-
-    def values(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
-        inside = (ranks >= 1) & (ranks <= n)
-        return np.where(inside, counted.value_at(ranks), math.nan)
-
-    columns = {"min": values(np.minimum(n, 1)), "max": values(n)}
+    rank_of = {"min": np.minimum(n, 1), "max": n}
     sizes, size_of = np.unique(n_all, return_inverse=True)
     for name, p in QUANTILES.items():
-        columns[name] = values(-(-n_all * p.numerator // p.denominator))  # rounded up
         of_sizes = [intervals.quantile_ranks(size, p) or (0, 0) for size in sizes.tolist()]
         low, high = np.array(of_sizes, np.int64).reshape(-1, 2)[size_of].T
-        if name in OUTER:
-            columns[name] = np.where(low > 0, columns[name], math.nan)
-        columns[f"{name}_low"], columns[f"{name}_high"] = values(low), values(high)
+        rank = -(-n_all * p.numerator // p.denominator)  # rounded up
+        rank_of[name] = np.where(low > 0, rank, 0) if name in OUTER else rank
+        rank_of[f"{name}_low"], rank_of[f"{name}_high"] = low, high
+    ranks = np.stack(list(rank_of.values()))
+    inside = (ranks >= 1) & (ranks <= n)
+    values = np.where(inside, counted.value_at(ranks), math.nan)
+    columns = dict(zip(rank_of, values, strict=True))
     columns |= _share("share_zero", counted.n_zero, n_all)
     worst = shortfall(counted, WORST_SHARE, metric.worst)
     for name, column in zip(("", "_low", "_high"), worst, strict=True):
@@ -408,28 +406,29 @@ def shortfall(
     """
     n = counted.n
     some = np.maximum(n, 1)
-    cells = counted.cells
-    upto = np.cumsum(counted.counts) - np.concatenate([[0], np.cumsum(n)])[cells]
     wanted = n * float(share)
     quantile = n - (n * share.numerator // share.denominator)  # rank
-    sign, beyond = 1.0, upto - (n - wanted)[cells]
     if worst == "low":
-        sign, beyond = -1.0, wanted[cells] - (upto - counted.counts)
         quantile = n - quantile + 1
-    weights = np.clip(beyond, 0.0, counted.counts)
-    values, at_quantile = sign * counted.doubles, sign * counted.value_at(quantile)
+    tails, counts, cells, upto = counted.tails(quantile, worst)
+    if worst == "high":
+        sign, beyond = 1.0, upto - (n - wanted)[cells]
+    else:
+        sign, beyond = -1.0, wanted[cells] - (upto - counts)
+    weights = np.clip(beyond, 0.0, counts)
+    values, at_quantile = sign * tails, sign * counted.value_at(quantile)
 
-    def mean_of(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean_of(terms: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(cells, terms, minlength=len(n)) / some
 
     mean = mean_of(weights * values) / float(share)
     excess = np.maximum(values - at_quantile[cells], 0.0)
-    m1, m2, m3 = (mean_of(counted.counts * excess**k) for k in (1, 2, 3))
+    m1, m2, m3 = (mean_of(counts * power) for power in (excess, excess**2, excess**2 * excess))
     variance = np.maximum(m2 - m1**2, 0.0)
     varies = variance > 0
     skewness = np.full(len(n), math.nan)
     np.divide(m3 - 3 * m1 * m2 + 2 * m1**3, variance**1.5, out=skewness, where=varies)
-    n_beyond = counted.sums(np.where(excess > 0, counted.counts, 0))
+    n_beyond = np.bincount(cells, np.where(excess > 0, counts, 0), minlength=len(n))
     half_width = intervals.t_half_width(n, np.sqrt(variance / some)) / float(share)
     given = varies & intervals.mean_has_interval(n, n_beyond, skewness)
     mean, half_width = np.where(n > 0, mean, math.nan), np.where(given, half_width, math.nan)
@@ -450,7 +449,8 @@ def _shares_above(
 ) -> dict[str, NDArray[np.float64]]:
     """How often a peak exceeds what the usual capacity serves in any round."""
     if not metric.above_capacity:
-        n = np.zeros_like(n)
+        none = np.zeros_like(n)
+        return _share("share_above_capacity", none, none)
     bounds = np.repeat(np.ceil(capacities), np.diff(counted.offsets))
     n_above = counted.sums(np.where(counted.values > bounds, counted.counts, 0))
     return _share("share_above_capacity", np.minimum(n_above, n), n)

@@ -144,14 +144,21 @@ class Holder:
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who holds the lock of a folder; None where nobody does, or it was never written.
+    """Who holds a lock of a folder, or of a part of its run; None where nobody does.
+
+    Of several the first that is not known to be gone.
 
     Raises
     ------
     FolderError
-        The lock cannot be read, or is none.
+        A lock cannot be read, or is none.
     """
-    path = folder / LOCK
+    found = [who for path in sorted(folder.glob(f"{LOCK}*")) if (who := _holder_by(path))]
+    return next((who for who in found if who.alive is not False), next(iter(found), None))
+
+
+def _holder_by(path: Path) -> Holder | None:
+    """Who holds a lock; None where nobody does, or it was never written."""
     try:
         content = _read(path)
     except OSError as error:
@@ -159,7 +166,7 @@ def holder(folder: Path) -> Holder | None:
     if not content:
         return None
     known = _record(path, content)
-    alive = None if is_remote(folder) else _locked_by_another(path)
+    alive = None if is_remote(path) else _locked_by_another(path)
     if alive is False and known["machine"] != _machine():
         alive = None
     return Holder(known["pid"], known["host"], known["started"], alive)

@@ -32,7 +32,8 @@ _SINCE: Final = {3: ' (layers were flattened then; now they are nested unless ch
 _SEAL: Final = "sha256"
 """The key of the hash; it comes last."""
 
-_Printable = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Printable = Annotated[_Line, Field(max_length=10_000)]
 _Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _FileName = Annotated[str, Field(max_length=255, pattern=r"^[\w.-]+\.parquet$")]
 _Count = Annotated[int, Field(ge=0, lt=1 << 62)]
@@ -81,6 +82,7 @@ class _Experiment(_Model):
 class _Manifest(_Model):
     title: _Printable
     file: _Printable
+    options: list[_Line] = []
     complete: bool
     experiment: _Experiment
     experiment_sha256: _Hash

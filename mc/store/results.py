@@ -8,7 +8,7 @@ import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,9 +32,13 @@ from mc.store.paths import FolderError, ObjectPath, is_remote, of_each, path_of
 from mc.store.shards import Shard, are_ours, check_bytes, draws_name, shard_paths
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     import polars as pl
 
     from mc.experiment import Experiment
+
+    Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 _KEYS: Final = ("cell", "replication", "seed")
 """Columns of rows that are no counters."""
@@ -74,6 +78,7 @@ def new_manifest(
         "complete": False,
         "title": experiment.title,
         "file": Path(experiment.path).name,
+        "options": list(experiment.options),
         "experiment": experiment.source,
         "experiment_sha256": _experiment_hash(experiment.source),
         "generator": experiment.generator,
@@ -123,20 +128,27 @@ def name_columns(source: Mapping[str, Any]) -> list[str]:
     return [*names, BUDGET_TEXT] if "budget" in names else names
 
 
-def with_names(table: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+def with_names(table: Frame, names: pl.DataFrame) -> Frame:
     """Put the names of cells behind their numbers.
 
     Parameters
     ----------
-    table : polars.DataFrame
+    table : polars.DataFrame or LazyFrame
         With a column `cell`.
     names : polars.DataFrame
         `cell`, and the columns of `name_columns`.
 
     Returns
     -------
-    polars.DataFrame
+    polars.DataFrame or LazyFrame
     """
+    import polars as pl
+
+    if isinstance(table, pl.LazyFrame):
+        others = [n for n in table.collect_schema().names() if n not in names.columns]
+        numbered = table.select("cell", *others)
+        joined = numbered.join(names.lazy(), on="cell", how="left", maintain_order="left")
+        return joined.select(*names.columns, *others)
     named = table.select("cell").join(names, on="cell", how="left", maintain_order="left")
     return named.hstack(table.drop("cell", *names.columns, strict=False))
 
@@ -250,9 +262,12 @@ class Results:
     ----------
     folder : Path
         Where it is.
+    answers : dict
+        What was found out from its rows and may be asked again, by what was asked.
     """
 
     folder: Path
+    answers: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -353,16 +368,14 @@ class Results:
                     raise FolderError(f"{self.shard_folder / name}: missing; {_MAKE_ANEW}")
             return [by_name[name] for name in self.manifest["shards"]]
         if not paths:
-            raise FolderError(f"{self.folder}: no rows yet; start the same command again")
+            raise FolderError(f"{self.folder}: no rows yet; run the same command again")
         return paths
 
     def _table(self, name: str) -> pl.DataFrame:
         import polars as pl
 
         if not self.complete:
-            raise FolderError(
-                f"{self.folder}: the run is not finished; start the same command again"
-            )
+            raise FolderError(f"{self.folder}: the run is not finished; run the same command again")
         table = pl.read_parquet(io.BytesIO(read_table_file(self.folder, name, self.manifest)))
         if name in ("summary", "comparisons") and not table["cell"].is_sorted():
             # as the file has the cells of a baseline together; column by column takes least memory
@@ -374,17 +387,17 @@ class Results:
             return self.named(table)
         return table
 
-    def named(self, table: pl.DataFrame) -> pl.DataFrame:
+    def named(self, table: Frame) -> Frame:
         """Put scenario, policy and place of every cell into a table that has its number.
 
         Parameters
         ----------
-        table : polars.DataFrame
-            With a column `cell`, for example `replications`.
+        table : polars.DataFrame or LazyFrame
+            With a column `cell`, for example `replications`, or what `scan()` gives.
 
         Returns
         -------
-        polars.DataFrame
+        polars.DataFrame or LazyFrame
         """
         names = name_columns(self.manifest["experiment"])
         return with_names(table, self.cells.select("cell", *names))
