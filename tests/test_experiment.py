@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from mc.experiment import (
@@ -23,10 +24,11 @@ from mc.experiment import (
     of_source,
     read,
 )
-from mc.experiment.remarks import overflow
+from mc.experiment.remarks import effect_of, overflow
 from mc.model import PARAMETERS, Cell
 from mc.model.faults import Fault
 from mc.model.traffic import Traffic
+from mc.runner import simulate
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -1001,7 +1003,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             "1 cell is compared with nothing: exclude leaves the baseline out",
         ),
         (
-            '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = 2\n'
+            '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = 5\n'
             '[grid]\nbudget = ["none", 1]\nbackoff_cap = [8, 16]',
             "3 cells repeat others: without retries, budget and backoff change nothing",
         ),
@@ -1088,6 +1090,48 @@ def test_traffic_that_varies_overflows_by_the_mean_of_each_round() -> None:
     assert overflow(rates) == pytest.approx((4 * four + 2 * two) / 6)
     known = Cell(rounds=100, traffic=Traffic.of({"counts": [700], "per": 100}))
     assert overflow(known) == 0, "7 in every round exceed 6 for certain, not by chance"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            'backoff_base = "100 ms"\n[grid]\nbackoff_cap = ["100 ms", "1 s", "4 s"]',
+            "backoff_cap 1 s, 4 s: the same rows in some cells or all, in three: the waits are the same",
+        ),
+        (
+            "[grid]\nclients = [1, 50]",
+            "clients 1, 50: the same rows in",
+        ),
+        ("budget = 0.1\n[grid]\nclients = [1, 50]", None),
+        (
+            '[grid]\ndeadline = ["60 ms", "70 ms"]',
+            "deadline 60 ms, 70 ms: the same rows in",
+        ),
+        ('queue = 9\n[grid]\ndeadline = ["60 ms", "70 ms"]', None),
+        ('jitter = "none"\n[grid]\njitter_share = [0.1, 0.2]', "jitter_share 10 %, 20 %: the same"),
+    ],
+)
+def test_values_that_change_nothing_are_remarked_and_have_the_same_rows(
+    tmp_path: Path, values: str, expected: str | None
+) -> None:
+    policies = '[[policy]]\nname = "three"\ntries = [3]\n[[policy]]\nname = "nine"\ntries = [9]\n'
+    path = tmp_path / "idle.toml"
+    text = f'title = "t"\n[fixed]\nfault_rounds = 30\nrounds = 600\n{values}\n{policies}'
+    path.write_text(text)
+    experiment = read(path)
+    told = [remark for remark in experiment.remarks if "the same rows" in remark]
+    assert len(told) == (expected is not None)
+    assert all(remark.startswith(str(expected)) for remark in told)
+    cells = [point.parameters for point in experiment.points]
+    rows = simulate(cells, replications=5, seed=1)
+    alike: dict[object, list[pl.DataFrame]] = {}
+    for number, cell in enumerate(cells):
+        of_cell = rows.filter(cell=number).drop("cell", "expired", strict=False)
+        alike.setdefault(effect_of(cell), []).append(of_cell)
+    assert (len(alike) < len(cells)) == (expected is not None)
+    for first, *others in alike.values():
+        assert all(other.equals(first) for other in others)
 
 
 EVERYTHING = """

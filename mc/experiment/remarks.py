@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from mc.model import Cell
+from mc.model import PARAMETERS, Cell
 from mc.model.breakers import Resilience4j
 from mc.model.budgets import Ratio
-from mc.model.waits import waits_of
+from mc.model.waits import Backoff, longest_life, spans, waits_of
 
 MOST_SAVED: Final = 0.1
 """Of the retries that a fault can use: if more were saved in the calm before, that decides."""
@@ -170,6 +171,54 @@ def saving_remark(shares: Mapping[str, float]) -> str:
         'budgets of libraries forget in seconds: budget = {kind = "ratio", ratio = ..., window = '
         '"10 s"}'
     )
+
+
+# --- what changes nothing -------------------------------------------------------------------------
+
+
+def effect_of(cell: Cell) -> tuple[object, ...]:
+    """What the rows of a cell depend on: equal where the parameters differ in name only.
+
+    Waits in place of the parameters of a backoff; and what only matters beside something else is
+    left out where that is missing.
+    """
+    has_budget = any(layer.budget is not None for layer in cell.layers)
+    waits = tuple(
+        (layer.tries, spans(layer.backoff, layer.tries - 1), _remembered(layer.backoff))
+        for layer in cell.layers
+    )
+    without = tuple(layer._replace(deadline=None) for layer in cell.layers)
+    deadlines = tuple(layer.deadline for layer in cell.layers)
+    if not cell.queue and min(d for d in (*deadlines, math.inf) if d is not None) >= longest_life(
+        without
+    ):
+        deadlines = ()  # the last attempt comes before
+    return (
+        _USED(cell),
+        waits,
+        deadlines,
+        cell.clients if has_budget or cell.breaker is not None else 1,
+        cell.budget_scope if has_budget and len(cell.layers) > 1 else "chain",
+    )
+
+
+_WAITS = "the waits are the same"
+MAY_BE_IDLE: Final = {
+    **dict.fromkeys(("backoff_base", "backoff_factor", "backoff_cap"), _WAITS),
+    **dict.fromkeys(("jitter", "jitter_share", "first_wait"), _WAITS),
+    "deadline": "no request lives so long",
+    "clients": "there is neither a budget nor a breaker for each to have",
+    "budget_scope": "there is no budget, or a single layer",
+}
+"""Parameters that may change nothing, and why then."""
+
+_USED: Final = operator.attrgetter(*(name for name in PARAMETERS if name not in MAY_BE_IDLE))
+
+
+def _remembered(backoff: Backoff) -> object:
+    """What a wait depends on beside the bounds of its own, where it depends on the one before."""
+    has_memory = backoff.jitter in ("decorrelated", "polly")
+    return (backoff.jitter, backoff.base, backoff.first_wait) if has_memory else None
 
 
 # --- the calm -------------------------------------------------------------------------------------
