@@ -177,7 +177,7 @@ def saving_remark(shares: Mapping[str, float]) -> str:
 
 
 def effect_of(cell: Cell) -> tuple[object, ...]:
-    """What the rows of a cell depend on: equal where the parameters differ in name only.
+    """Give what the rows of a cell depend on: equal where parameters differ and change nothing.
 
     Waits in place of the parameters of a backoff; and what only matters beside something else is
     left out where that is missing.
@@ -227,10 +227,7 @@ def _remembered(backoff: Backoff) -> object:
 def calm_remark(cells: Iterable[tuple[str, Cell]]) -> str:
     """Say where chance makes calls fail in the calm; empty where that is rare.
 
-    Parameters
-    ----------
-    cells : iterable of (str, Cell)
-        Each with its scenario.
+    The cells are given each with its scenario.
     """
     shares: dict[str, float] = {}
     is_drain_calm = False
