@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import mc
 from mc import store
 from mc.cli import app, stderr
+from mc.cli.references import SOURCES
 
 EXPERIMENTS: Final = Path(__file__).parent.parent / "experiments"
 
@@ -136,9 +137,88 @@ def test_methods_are_a_paragraph_and_a_table_with_intervals() -> None:
     assert high == pytest.approx(line["ci_high"].item(), rel=1e-2)
     code, tex, _ = invoke("methods", "results/small", "--format", "latex")
     assert code == 0
-    assert tex.count("&") == 5 * (2 + 3 - 1)
+    assert tex.partition("\\caption{Claims")[0].count("&") == 5 * (2 + 3 - 1)
     assert "scenario & policy & failed\\_share & times\\_usual & peak \\\\" in tex
     assert not re.search(r"(?<!\\)[%_#]", tex), "LaTeX would take it for a command"
+    begun, ended = (re.findall(rf"\\{which}{{(\w+)}}", tex) for which in ("begin", "end"))
+    assert sorted(begun) == sorted(ended)
+    assert begun == ["table", "tabular", "table", "tabular", "thebibliography"]
+    assert "three tries make more calls & open & 100.0" in tex
+
+
+def test_methods_say_what_is_true_of_each_cell() -> None:
+    """Not all cells are as precise as was asked, nor do all of a table fit a page."""
+    text = SMALL.partition("[[published]]")[0].replace("replications = 5", "seed = 4")
+    text = text.replace("three tries make", "_all_ make") + "at = {backoff_base = 1}\n"
+    limits = "[precision]\nmetric = ['calls']\nrelative = 0.0225\nmin = 55\nmax = 60\n"
+    grid = "[grid]\nbackoff_base = {from = 1, to = 11, steps = 11}\n"
+    mc.run(write(text + limits + grid), force=True)
+    results = mc.load("results/small")
+    stopped = results.cells["stopped_by"].to_list()
+    n_short = stopped.count("max")
+    assert 0 < n_short < results.cells.height == 44
+    out = " ".join(invoke("methods", "results/small")[1].split())
+    for said in (
+        f"{44 - n_short} of 44 cells reached this precision, {n_short} stopped at 60 without.",
+        "in stages, from 55 on each twice those of the one before, at most 60,",
+        "share rounds 2 s; arrivals_per_second 97.22/s; capacity 600/s;",
+        "queue 0;",
+        " timeout,",
+        "Cells differ in fault_start, fault_rounds, tries, backoff_base.",
+        "holds where it surely is true in at least 95 % of them,",
+        "| \\_all\\_ make more calls | ",
+    ):
+        assert said in out
+    counts = results.cells["replications"].to_list()
+    first = re.search(r"\| healthy \| none \| 1 \| (\d+) \|", out)
+    assert first is not None
+    assert int(first[1]) == counts[0]
+    tex = invoke("methods", "results/small", "--format", "latex")[1]
+    assert "\\begin{longtable}" in tex
+    assert tex.count("healthy") == 22
+    some = ("--where", "scenario=healthy")
+    tex = invoke("methods", "results/small", "--format", "latex", *some)[1]
+    assert "longtable" not in tex
+    assert tex.count("\nnone & ") == 11, "what all have in common is no column"
+    code, _, err = invoke("methods", "results/small", "--where", "scenario=x")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_sources_of_docstrings_are_listed_and_what_is_cited_is_printed() -> None:
+    root = Path(mc.__file__).parent
+    for path in sorted((root / "statistics").glob("*.py")):
+        text = " ".join(path.read_text("utf-8").split())
+        for name, year in re.findall(r"([A-Z][\w-]+) \(?((?:19|20)\d\d)\b", text):
+            assert any(name in of.authors and year == str(of.year) for of in SOURCES), name
+    readme = (root.parent / "results/README.md").read_text("utf-8")
+    for of in SOURCES:
+        assert f"* {of.for_what}: {of.text}" in readme.replace("\n  ", " ")
+    mc.run(write(SMALL), replications=40)
+    _, bib, _ = invoke("methods", "results/small", "--format", "bibtex")
+    assert re.findall(r"@misc{(\w+)", bib)[:2] == ["clopper1934", "cochran1977"]
+    assert "{Clopper, C. J. and Pearson, E. S.}" in bib
+
+
+@pytest.mark.parametrize("n", [199, 200])
+def test_intervals_of_fewer_than_200_replications_are_marked(n: int) -> None:
+    """They may cover less than they promise, and nobody reads the column that says so."""
+    mc.run(write(SMALL), replications=n)
+    tables = {
+        "show": ["results/small"],
+        "compare": ["results/small", "three", "none"],
+        "sensitivity": ["small.toml", "--replications", str(n)],
+    }
+    for command, arguments in tables.items():
+        out = invoke(command, *arguments)[1]
+        assert bool(re.search(r" ~\d", out)) == ("~: rough" in out) == (n < 200), command
+    said = {
+        "best": ["results/small", "--metric", "calls"],
+        "frontier": ["results/small", "dropped", "calls"],
+        "methods": ["results/small"],
+    }
+    for command, arguments in said.items():
+        assert ("are rough" in invoke(command, *arguments)[1]) == (n < 200), command
+    assert ("± ~" in mc.load("results/small")._repr_html_()) == (n < 200)
 
 
 def test_messages_go_to_stderr() -> None:

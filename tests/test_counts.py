@@ -163,6 +163,17 @@ def test_counting_by_an_array_and_by_sorting_is_the_same(spread: int) -> None:
         assert got == expected
 
 
+def test_quotients_however_near_are_told_apart_and_put_in_order() -> None:
+    near = [0.0, 1.0, math.nextafter(1.0, 2.0), 1e6]
+    values = np.array([*near[::-1], *near[::-1], *near])
+    cells = np.repeat([1, 0, 1], len(near))
+    found = from_pairs(cells, values, np.ones(len(values), np.int64), np.ones(2))
+    for cell, n in enumerate((1, 2)):
+        got, counts = found.cell(cell)
+        assert got.tolist() == near
+        assert counts.tolist() == [n] * len(near)
+
+
 def test_sums_of_numbers_of_62_bits_do_not_wrap_around() -> None:
     x = np.array([[0, *[2**62 - 1] * 5]])
     got = joint_sums((x,), np.ones(x.shape, np.bool_)).tolist()

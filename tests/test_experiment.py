@@ -1037,9 +1037,14 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ("[fixed]\ncancel = true", "timeout and cancel are about calls that wait"),
         (
             '[fixed]\nqueue = 9\ntimeout = "1 s"\ndeadline = "990 ms"',
-            "timeout is longer than a deadline, which always comes first",
+            "timeout is not shorter than a deadline, so no time is left to retry",
         ),
         ("[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 5", None),
+        (
+            "[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 5\ntries = 2",
+            "timeout is not shorter than a deadline, so no time is left to retry",
+        ),
+        ("[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 6\ntries = 2", None),
         (
             "[fixed]\nqueue = 9\ncancel = true",
             "cancel changes nothing: without timeout and deadline",

@@ -70,7 +70,7 @@ def test_a_note_says_why_a_mean_has_no_interval() -> None:
         ("fewer than 200 replications", True),
         ("fewer than 200 replications", True),
         (None, True),
-        ("7 of 1000 values not zero", False),
+        ("other than 0 in 7 of 1000: too few for an interval", False),
         ("0 in all 1,000; another value comes in at most 0.37 % of runs (95 %)", False),
         ("the same in all 1,000; another value comes in at most 0.37 % of runs (95 %)", False),
         ("skewness -7: needs n >= 1225", False),
@@ -95,7 +95,7 @@ def test_a_bound_is_printed_no_smaller_than_it_is() -> None:
 
 def test_a_metric_that_is_seldom_zero_needs_no_hundreds_of_values() -> None:
     got = mean_notes([240, 240], [181, 180], [0.0, 0.0]).tolist()
-    expected = [None, "180 of 240 values not zero"]
+    expected = [None, "other than 0 in 180 of 240: too few for an interval"]
     assert got == expected
 
 

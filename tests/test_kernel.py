@@ -55,8 +55,9 @@ def forced(made: CellTables, cells: list[int], loop: str) -> Choice:
     if loop in ("single", "fast"):
         return Choice([], 0, **{"single": [], "fast": [], loop: cells})
     width = int(loop)
-    cells = sorted(cells, key=lambda c: choice._key(made, c))
-    alike = [[*part] for _, part in groupby(cells, lambda c: choice._key(made, c))]
+    keys = dict(zip(cells, choice.wheel_keys(made, cells), strict=True))
+    cells = sorted(cells, key=keys.__getitem__)
+    alike = [[*part] for _, part in groupby(cells, keys.get)]
     groups = [part[at : at + width] for part in alike for at in range(0, len(part), width)]
     return Choice(groups, width, [], [])
 
@@ -380,7 +381,7 @@ def test_cells_are_grouped_by_the_model_as_by_the_kernel() -> None:
         cells = [cell for cell in random_cells(rng, 40) if kernel.loop_of(chain_kind(cell)) is None]
         if cells:
             made = tables(cells, "philox")
-            got = [choice._key(made, c) for c in range(len(cells))]
+            got = choice.wheel_keys(made, list(range(len(cells))))
             expected = [wheel_key(cell) for cell in cells]
             pairs = set(zip(got, expected, strict=True))
             assert len(pairs) == len(set(got)) == len(set(expected))
@@ -416,8 +417,8 @@ def test_a_fall_back_changes_nothing(why: str, monkeypatch: pytest.MonkeyPatch) 
 def test_very_many_requests_or_rounds_do_not_fit() -> None:
     (cell,) = cells_alike(1)
     made = tables([cell], "philox")
-    assert choice.table_fits(made._replace(n_requests=2**25 // 5 - 1), [0])
-    assert not choice.table_fits(made._replace(n_requests=2**25 // 5), [0])
+    assert choice.table_fits(made._replace(n_requests=2**25 // 5 - 1))[0]
+    assert not choice.table_fits(made._replace(n_requests=2**25 // 5))[0]
     # five attempts, none of which takes 10 rounds
     assert choice.lanes_fit(made._replace(n_requests=2**31 // 50), [[0]], 16)
     assert not choice.lanes_fit(made._replace(n_requests=2**31 // 40), [[0]], 16)

@@ -163,7 +163,7 @@ def test_the_policies_of_a_scenario_at_one_point_of_the_grid_are_a_group(tmp_pat
     assert got == expected
 
 
-def test_the_overnight_sweep_can_be_read() -> None:
+def test_the_large_sweep_can_be_read() -> None:
     experiment = read(Path(__file__).parent.parent / "experiments" / "budget_sweep.toml")
     assert experiment.precision is not None
     assert len(experiment.points) == 4 * 3 * 7 * 4 * 3

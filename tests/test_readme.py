@@ -27,6 +27,7 @@ from shown import (
 from typer.testing import CliRunner
 
 from mc.cli import app
+from mc.decisions.scorecard import _columns
 from mc.model import METRICS
 
 TEXT: Final = README.read_text("utf-8")
@@ -71,7 +72,7 @@ def test_a_command_prints_what_the_readme_shows(
 def test_the_readmes_show_all_that_is_tested_here() -> None:
     languages = [name for path in (README, RESULTS) for name, _ in fences(path)]
     got = {language: languages.count(language) for language in languages}
-    expected = {"sh": 7, "text": 4, "toml": 1, "python": 2, "sql": 1, "r": 1}
+    expected = {"sh": 7, "text": 4, "toml": 1, "python": 3, "sql": 1, "r": 1}
     assert got == expected
     assert len(shown_runs()) == 4
 
@@ -137,6 +138,19 @@ def test_the_table_of_metrics_names_each_with_its_unit() -> None:
         ]
     expected = [(name, metric.unit) for name, metric in METRICS.items()]
     assert sorted(got) == sorted(expected)
+
+
+def test_what_is_printed_is_traced_to_the_columns_of_the_rows() -> None:
+    _, _, text = RESULTS.read_text("utf-8").partition("| printed | metric | in the rows |\n")
+    lines = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()[1:]]
+    formulas = {line[-2].strip("|` "): line[-1] for line in lines}
+    for metric in METRICS.values():
+        if metric.is_ratio:
+            assert f"`{metric.counter}` / " in formulas[metric.name]
+            assert metric.per is None or f"/ `{metric.per}`" in formulas[metric.name]
+    heads = {line[-2].strip("`"): line[0] for line in lines}
+    for name, head in _columns():
+        assert heads[name].startswith(" ".join(head.split())), name
 
 
 def test_the_pictures_of_the_readme_are_there() -> None:

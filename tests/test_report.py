@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from folders import run
 from matplotlib.figure import Figure
@@ -22,9 +24,10 @@ from polars.testing import assert_frame_equal
 from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopia
 
 import mc
-from mc.decisions.scorecard import scorecards
+from mc.decisions.scorecard import Score, scorecards
 from mc.model import METRICS, PARAMETERS
 from mc.reports import is_current, pictures
+from mc.reports.page_tables import score_field
 from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
 from mc.reports.replication import draw_replication
@@ -240,13 +243,22 @@ def test_the_histograms_hold_every_replication(small: Path) -> None:
     assert joined.height == 2 * 3  # nothing happens in the healthy cells
 
 
+def test_a_score_of_fewer_than_200_replications_is_marked() -> None:
+    got = [score_field(Score(2.0, 0.1, 1.0, 3.0, 1.0, n, False, False)).text for n in (199, 200)]
+    expected = ["2.00 ± ~0.10", "2.00 ± 0.10"]
+    assert [" ".join(text.split()) for text in got] == expected
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_folder_of_any_kind_has_a_report(name: str, drawn: Callable[[str], Path]) -> None:
     folder = drawn(VARIANTS[name])
     page = Page((folder / "report.html").read_text("utf-8"))
     n_figures = len(list((folder / "figures").glob("*.svg")))
     assert len(page.all("figure")) == n_figures >= 1
-    assert undecided_told(mc.load(folder)) in page.read
+    results = mc.load(folder)
+    assert undecided_told(results) in page.read
+    n = results.cells["replications"].min()
+    assert ("intervals marked ~ are rough" in page.read) == (1 < n < 200)  # type: ignore[operator]
     assert "nan" not in page.read.lower().split()
     assert "None" not in page.read
 
@@ -269,6 +281,22 @@ def test_histograms_in_place_of_rows_give_the_same_pictures(
             got = (counted / "figures" / name).read_bytes()
             expected = (small / "figures" / name).read_bytes()
             assert got == expected, name
+
+
+def test_histograms_and_the_data_of_figures_say_unit_and_meaning(
+    drawn: Callable[[str], Path],
+) -> None:
+    folder = drawn(VARIANTS["histograms"])
+    files = [*(folder / "histograms").iterdir(), *(folder / "figures").glob("*.parquet")]
+    assert len(files) >= 4
+    for path in files:
+        about = {field.name: field.metadata for field in pq.read_schema(path)}
+        assert all(said[b"meaning"] for said in about.values()), path
+        units = json.loads(pq.read_metadata(path).metadata[b"units"])
+        expected = {name: said[b"unit"].decode() for name, said in about.items() if said[b"unit"]}
+        assert units == expected
+    names = mc.load(folder).manifest["columns"]["histograms"]
+    assert "window_calls" in names["value"]["meaning"], "not of the metric itself"
 
 
 def test_a_large_sweep_has_a_page_of_bounded_length(tmp_path: Path) -> None:

@@ -1357,9 +1357,10 @@ def test_every_file_says_in_which_units_its_columns_are(tmp_path: Path) -> None:
         assert units.items() >= expected.items()
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [*TABLES, "replications"])
 def test_every_column_of_a_table_says_unit_and_meaning(finished: Path, table: str) -> None:
     columns = mc.load(finished).manifest["columns"][table]
-    for field in pq.read_schema(finished / f"{table}.parquet"):
+    path, *_ = [*finished.glob(f"{table}.parquet"), *finished.glob(f"{table}/*.parquet")]
+    for field in pq.read_schema(path):
         got = {key.decode(): text.decode() for key, text in field.metadata.items()}
         assert got == columns[field.name]

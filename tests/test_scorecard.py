@@ -12,7 +12,8 @@ from rich.console import Console
 import mc
 from mc.cli.screen import MAX_LINES, screen
 from mc.decisions.scorecard import MOST_LINES, Score, scorecards
-from mc.model.digits import format_estimate, half_width, known_digits, short_estimate
+from mc.model.digits import format_estimate, half_width, known_digits, share_ends, short_estimate
+from mc.statistics.intervals import share_interval
 
 POLICIES = """
 [[policy]]
@@ -104,6 +105,17 @@ def test_printed_digits_promise_no_more_than_the_interval(mean: float, half: flo
         assert half <= 10.0**place
 
 
+@pytest.mark.parametrize("n", [40, 300, 10_000])
+@pytest.mark.parametrize("n_fail", [0, 1, 2, 25])
+def test_a_share_of_runs_has_an_interval_within_0_and_100(n: int, n_fail: int) -> None:
+    low, high = (100 * float(end) for end in share_interval(n - n_fail, n))
+    texts = share_ends(low, high).split("–")
+    ends = [float(text) for text in texts]
+    assert 0 <= ends[0] <= low
+    assert high <= ends[1] <= 100
+    assert ends[1] - ends[0] <= 1.5 * (high - low), "rounded outwards, and by little"
+
+
 # Sweeps -------------------------------------------------------------------------------------------
 
 SWEEP = OUTAGE + POLICIES + "[grid]\nbackoff_base = [1, 2, 4, 8]\nbudget = ['none', 0.1, 0.3]\n"
@@ -154,11 +166,12 @@ def test_an_axis_on_which_it_depends_whether_runs_recover_is_not_folded() -> Non
 
 def test_a_mean_of_few_runs_is_not_printed() -> None:
     """Of the runs that have such a number; of all of them it may be exact without an interval."""
-    assert Score(3.57, None, 0.1, None, 0.94, 188, is_best=False).text == "–"
-    assert Score(3.57, None, 0.1, None, 0.94, 188, is_best=False).of_runs == "188 of 200"
-    assert Score(3.0, 9.0, 0.1, None, 0.01, 2, is_best=False).known == "–"
-    assert Score(3.57, 0.25, 0.1, None, 0.94, 188, is_best=False).is_known
-    assert Score(0.0, None, 0.0, 0.0, 1.0, 2, is_best=False).text == "0"
+    known = Score(3.57, 0.25, 0.1, None, 0.94, 188, is_best=False, of_runs=False)
+    alone = known._replace(half_width=None)
+    assert known.is_known
+    assert (alone.text, alone.n_of) == ("–", "188 of 200")
+    assert known._replace(n=2, share=0.01).known == "–"
+    assert alone._replace(mean=0.0, share=1.0).text == "0"
 
 
 def test_cells_on_a_line_are_named_by_what_they_have_in_common() -> None:

@@ -73,6 +73,29 @@ def test_more_is_dropped_with_shorter_rounds(file: Path) -> None:
     assert same["low"] < 0 < same["high"], "without retries as many calls"
 
 
+@pytest.mark.parametrize(
+    ("length", "drops"), [("10 ms", 351), ("20 ms", 254), ("40 ms", 180), ("100 ms", 111)]
+)
+def test_the_same_system_drops_less_in_longer_rounds(
+    tmp_path: Path, length: str, drops: int
+) -> None:
+    """The lesson's degradation without retries; a fresh seed is 5 off in one case of 100,000."""
+    text = f"""title = "x"
+    [fixed]
+    round = "{length}"
+    rounds = "40 s"
+    fault_start = "5 s"
+    fault_rounds = "10 s"
+    fault_capacity = "100/s"
+    capacity = "600/s"
+    """
+    file = tmp_path / "x.toml"
+    file.write_text(text, "utf-8")
+    [point] = mc.experiment.read(file).points
+    got = mc.simulate([point.parameters], replications=400, seed=1)["dropped"].mean()
+    assert got == pytest.approx(drops, abs=5)
+
+
 def test_the_command_prints_both_results_and_writes_nothing(file: Path) -> None:
     before = list(file.parent.iterdir())
     runner = CliRunner()
@@ -157,3 +180,21 @@ def test_a_capacity_that_is_no_whole_number_is_said(file: Path) -> None:
     mc.sensitivity(file, replications=2, overrides={"fault_capacity": "1"}, say=told.append)
     [sentence] = told
     assert "0.5 calls a round: rounds serve 0 or 1" in sentence
+
+
+def test_what_does_not_come_within_the_run_is_said(tmp_path: Path) -> None:
+    """Half of the runs never drain, and none with rounds half as long, which serve 1 or none."""
+    path = tmp_path / "drain.toml"
+    path.write_text(
+        'title = "x"\n[fixed]\nrounds = 1500\ncapacity = 1\nfault_start = 200\n'
+        "fault_rounds = 100\ntries = [9]\n",
+        "utf-8",
+    )
+    line = mc.sensitivity(path, replications=200).means.row(
+        by_predicate=pl.col("metric") == "drain", named=True
+    )
+    assert 0.4 < line["share_defined"] < 0.7
+    assert line["half_rounds_share_defined"] == 0
+    assert (line["half_rounds"], line["difference"]) == (None, None)
+    shown = CliRunner().invoke(app, ["sensitivity", str(path), "--replications", "200"])
+    assert f"in {100 * line['share_defined']:.1f} %" in shown.stdout

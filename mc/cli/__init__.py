@@ -131,3 +131,6 @@ def main() -> None:
         discard_stdout()  # the help, the version: whatever else is written has its own message
         sys.stderr.write(f"{error.filename or 'stdout'}: {error.strerror}\n")
         sys.exit(1)
+    finally:
+        # the interpreter would look through all that there is for garbage, twice, before it ends
+        gc.freeze()

@@ -5,17 +5,35 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 from rich.text import Text
 
 from mc.cli.screen import WIDTH, next_steps, scorecard_lines
-from mc.decisions.alternatives import FAILURES, Alternative, alternatives, present_of
+from mc.decisions.alternatives import (
+    AS_GOOD,
+    FAILURES,
+    LOAD,
+    Alternative,
+    Change,
+    alternatives,
+    mean_of,
+    present_of,
+    recommended,
+)
 from mc.decisions.scorecard import score_of
-from mc.experiment.question import Question
+from mc.experiment import cells_of
+from mc.experiment.question import CALM_LOSS, Fault, Question, shape
 from mc.model import digits
 from mc.model.units import format_time
+from mc.runner import rounds_of, simulate
 from mc.store import Results
+
+_RUNS_FOR_PEAKS: Final = 3
+"""Single runs whose worst seconds are averaged."""
 
 
 def answer(question: Question, results: Results, file: Path, width: int) -> Iterator[Text]:
@@ -25,17 +43,22 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
         for line in textwrap.wrap(text, min(width, WIDTH), subsequent_indent=indent):
             yield Text(line)
 
+    peaks = _worst_seconds(results)
     yield from wrapped(_told(question, results))
-    yield Text("")
-    yield from wrapped(_present(results))
+    for part in (*_calm(results), _present(question, results, peaks)):
+        yield Text("")
+        yield from wrapped(part)
     found = alternatives(results)
+    best = recommended(results, found)
+    yield Text("")
+    yield from wrapped(_advice(best, results, peaks))
     for verdict, heading in (("better", "Surely better:"), ("trade", "Better at a price:")):
-        some = [one for one in found if one.verdict == verdict]
+        some = [one for one in found if one.verdict == verdict and one is not best]
         if some:
             yield Text("")
             yield Text(heading, "bold")
             for one in some:
-                yield from wrapped(f"  {one.policy}: {_changes(one, results)}.", "    ")
+                yield from wrapped(f"  {one.policy}: {_changes(one, results, peaks)}.", "    ")
     rest = [one for one in found if one.verdict in ("alike", "worse")]
     if rest:
         names = "; ".join(one.policy for one in rest)
@@ -43,48 +66,91 @@ def answer(question: Question, results: Results, file: Path, width: int) -> Iter
         yield from wrapped(f"Not surely better: {names}.")
     yield from scorecard_lines(results, 16, width)
     yield Text("")
-    if question.timeout is None:
-        how = (
-            "fails at once what it cannot serve. One in which calls wait and time out can stay "
-            "down after the fault: ask again with --timeout"
-        )
-    else:
-        how = (
-            f"serves calls in their turn, in vain those that their callers gave up after "
-            f"{format_time(question.timeout)}"
-        )
-    yield from wrapped(
-        f"The table counts the requests of the whole run, the sentences those of the fault. The "
-        f"model: the dependency {how}. Every layer retries a failure without telling kinds of "
-        "failure apart."
-    )
+    yield from wrapped(_model(question))
     yield Text("")
     yield from next_steps(results, file, width)
 
 
 def _told(question: Question, results: Results) -> str:
     """The question, as it was understood."""
-    fault = question.fault
-    left = f"serves {fault.capacity:g} calls/s in place of {question.capacity:g}"
-    if fault.failure_rate:
-        left = f"fails {100 * fault.failure_rate:g} % of the {question.capacity:g} calls/s"
-    elif not fault.capacity:
-        left = f"serves nothing in place of {question.capacity:g} calls/s"
+    usual = question.capacity
+
+    def left(fault: Fault) -> str:
+        if fault.failure_rate:
+            return (
+                f"fails {100 * fault.failure_rate:g} % of the {usual:,.10g} calls/s that it serves"
+            )
+        if not fault.capacity:
+            return f"serves nothing in place of {usual:,.10g} calls/s"
+        return f"serves {fault.capacity:,.10g} calls/s in place of {usual:,.10g}"
+
+    happens = ", then ".join(
+        f"for {format_time(fault.seconds)} {'the dependency ' if i == 0 else ''}{left(fault)}"
+        for i, fault in enumerate(question.faults)
+    )
     n = math.prod(question.layers)
-    shape = "x".join(map(str, question.layers))
+    clients = f" of {question.clients:,} clients" if question.clients > 1 else ""
     deadline = (
         "no deadline" if question.deadline is None else f"deadline {format_time(question.deadline)}"
     )
+    patience = ""
+    if question.timeout is not None:
+        patience = f", and are given up after {format_time(question.timeout)}"
     waits = " to ".join(map(format_time, question.backoff))
     runs = int(results.cells["replications"].max())  # type: ignore[arg-type]
     return (
-        f"{question.rate:g} requests/s; for {format_time(fault.seconds)} the dependency {left}; "
-        f"layers {shape}, up to {n} attempt{'s' if n > 1 else ''}; {deadline}; backoff up to "
-        f"{waits}, drawn at random. {runs:,} runs of each policy, all under the same traffic."
+        f"{question.rate:,.10g} requests/s{clients}; {happens}; {_queue(question)}{patience}; "
+        f"layers {shape(question.layers)}, up to {n} attempt{'s' if n > 1 else ''}; {deadline}; "
+        f"backoff up to {waits}, drawn at random. {runs:,} runs of each policy, all under the same "
+        "traffic."
     )
 
 
-def _present(results: Results) -> str:
+def _queue(question: Question) -> str:
+    if not question.queue:
+        return "what it cannot serve fails at once"
+    calls = f"{question.queue:,} call{'s' if question.queue > 1 else ''}"
+    return f"{calls} can wait there ({format_time(question.queue / question.capacity)} of its work)"
+
+
+def _calm(results: Results) -> Iterator[str]:
+    """Say what fails before the fault, if that is more than nothing."""
+    cells = cells_of(results.cells)
+    present = cells[present_of(results)["cell"]]
+    once = next((one for one in cells.values() if one.max_attempts == 1), present)
+    policies = {"as it is": present} | ({} if once is present else {"without retries": once})
+    calm = [
+        replace(cell, rounds=cell.window[0], fault_rounds=0, faults=())
+        for cell in policies.values()
+    ]
+    runs = int(results.cells["replications"].max())  # type: ignore[arg-type]
+    rows = simulate(calm, runs, results.manifest["experiment"]["seed"])
+    sums = rows.group_by("cell", maintain_order=True).sum()
+    shares = (sums["dropped"] / sums["requests"]).to_list()
+    if max(shares) > CALM_LOSS:
+        failing = " and ".join(
+            f"{_number(100 * share)} % of the requests {name}"
+            for name, share in zip(policies, shares, strict=True)
+        )
+        yield (
+            f"First of all: {failing} fail already before the fault. So many calls need a larger "
+            "capacity or a longer --queue."
+        )
+
+
+def _worst_seconds(results: Results) -> dict[int, float]:
+    """By cell the calls of the worst second, over what the dependency usually serves in one."""
+    seed, worst = results.manifest["experiment"]["seed"], {}
+    for number, cell in cells_of(results.cells).items():
+        calls = rounds_of(cell, np.arange(_RUNS_FOR_PEAKS), seed).calls
+        second = round(cell.rounds_per_second)
+        starts = np.arange(0, cell.rounds, second)
+        most = np.add.reduceat(calls, starts, axis=1).max(axis=1)
+        worst[number] = float(most.mean()) / (cell.capacity * second)
+    return worst
+
+
+def _present(question: Question, results: Results, peaks: dict[int, float]) -> str:
     """What the present policy does, with the range of single runs."""
     cell = present_of(results)["cell"]
 
@@ -92,48 +158,108 @@ def _present(results: Results) -> str:
         score = score_of(results, cell, metric)
         if score is None or not score.is_known or score.low is None or score.high is None:
             return ""
+        if score.of_runs:
+            return f"{score.known}{unit} (95 %: {digits.share_ends(score.low, score.high)})"
         low, high = (digits.short_estimate(end, None) for end in (score.low, score.high))
         spread = "" if low == high else f" ({low} to {high})"
         return f"{score.known}{unit}{spread}"
 
-    failed = next(filter(None, (told(metric, " %") for metric in FAILURES)))
+    def count(metric: str) -> str:
+        return f"{mean_of(results, cell, metric):,.0f}"
+
+    whole = cells_of(results.cells)[cell]
     text = (
-        f"As it is, {failed} of the requests of the fault fail. Meanwhile the dependency gets "
-        f"{told('times_usual', '')} times the usual load; the peak is {told('peak', '')} times its "
-        "capacity."
+        f"As it is, {told('window_failed_share', ' %')} of the requests of the fault fail: "
+        f"{count('window_dropped')} of {count('window_requests')}. In the whole run of "
+        f"{format_time(whole.rounds / whole.rounds_per_second)} it is {count(FAILURES)} of "
+        f"{count('requests')}, {told('failed_share', ' %')}. In the fault the dependency gets "
+        f"{told(LOAD, '')} times the usual load, in the worst second (peak) {_number(peaks[cell])} "
+        "times its capacity."
     )
     recovered, recovery, gone = (
         told(metric, unit)
         for metric, unit in (("recovered", " %"), ("recovery", " s"), ("drain", " s"))
     )
-    if recovered:
+    if recovered and question.timeout is not None:
         text += f" {recovered} of the runs recover before they end"
         text += f", {recovery} after the fault." if recovery else "."
     elif gone:
         text += f" The last retry is gone {gone} after the fault."
+    slowest = min((fault.capacity for fault in question.faults if fault.capacity), default=math.inf)
+    in_queue = question.queue / slowest
+    if question.deadline is not None and in_queue > question.deadline:
+        text += (
+            f" A full queue takes {format_time(in_queue)} in the fault, and the deadline is "
+            f"{format_time(question.deadline)}: most is served in vain."
+        )
     return f"{text} In parentheses: where nine of ten runs lie."
 
 
-def _changes(one: Alternative, results: Results) -> str:
-    """What a policy gains, and what it costs."""
-    parts = []
-    for change, factor, unit, alike in (
-        (one.failures, 100, " % fail", "as many fail"),
-        (one.load, 1, " times the usual load", "the same load"),
-    ):
-        then, now = (
-            digits.short_estimate(factor * mean, None) for mean in (change.other, change.present)
-        )
-        perhaps = "" if change.is_sure else "perhaps "
-        told = f"{perhaps}{then}{unit} instead of {now}{' %' if '%' in unit else ''}"
-        parts.append(alike if change.is_alike else told)
+def _advice(best: Alternative | None, results: Results, peaks: dict[int, float]) -> str:
+    """What to do, what it costs, and by which rule."""
+    rule = (
+        "The rule: of the policies that retry (without, every small failure reaches a caller) the "
+        f"fewest failures; if they differ by less than {100 * AS_GOOD:g} % of the requests of the "
+        "fault, the least load."
+    )
+    if best is None:
+        return f"Keep the present policy: nothing here is surely better. {rule}"
+    costs = "That costs nothing that is seen here"
+    if best.verdict == "trade":
+        is_load = best.failures.is_alike or best.failures.difference < 0
+        dear = best.load if is_load else best.failures
+        more = f"{dear.difference:,.0f} more failures"
+        if is_load:
+            more = f"{100 * dear.difference / dear.present:.0f} % more load"
+        costs = f"That {'costs' if dear.is_sure else 'may cost'} {more}"
+    return f"Best here: {best.policy}: {_changes(best, results, peaks)}. {costs}. {rule}"
+
+
+def _changes(one: Alternative, results: Results, peaks: dict[int, float]) -> str:
+    """What a policy does; the numbers of the present one stand above."""
+
+    def told(change: Change, text: str, alike: str) -> str:
+        return alike if change.is_alike else f"{'' if change.is_sure else 'perhaps '}{text}"
+
+    parts = [
+        told(one.failures, f"{one.failures.other:,.0f} fail", "as many fail"),
+        told(one.load, f"load {_number(one.load.other)} x usual", "as much load")
+        + f", peak {_number(peaks[one.cell])} x capacity",
+    ]
     before, after = (
         score_of(results, cell, "recovered") for cell in (present_of(results)["cell"], one.cell)
     )
     if before is not None and after is not None and before.known != after.known:
         [line] = results.comparisons.filter(cell=one.cell, metric="recovered").iter_rows(named=True)
         # without an interval they differ in every replication, or in hardly any
-        is_sure = line["ci_low"] is None or line["ci_low"] * line["ci_high"] > 0
-        if is_sure:
+        if line["ci_low"] is None or line["ci_low"] * line["ci_high"] > 0:
             parts.append(f"{after.known} % of the runs recover instead of {before.known} %")
     return "; ".join(parts)
+
+
+def _number(mean: float) -> str:
+    return digits.short_estimate(mean, None)
+
+
+def _model(question: Question) -> str:
+    """What the answer assumes, and how to ask with another assumption."""
+    if not question.queue:
+        how = (
+            "what comes in a round meets its capacity together, the rest fails at once, so rounds "
+            "of another length have another answer; with a --queue they have the same"
+        )
+    elif question.timeout is None:
+        how = (
+            "calls wait in one queue until they are served or their deadline is over, and nobody "
+            "gives one up before; ask again with --timeout, and a storm may outlive its fault; "
+            "--queue sets how many wait"
+        )
+    else:
+        how = (
+            "calls are served in their turn, in vain those that their callers have given up; "
+            "--queue sets how many wait, and without --timeout nobody gives one up"
+        )
+    return (
+        f"The model: {how}. Every layer retries a failure without telling kinds of failure apart. "
+        "Breakers, ramps, other budgets: experiments/README.md has the keys."
+    )

@@ -1,9 +1,10 @@
-"""The command ask: five questions about a service, and what its retries do to it."""
+"""The command ask: a few questions about a service, and what its retries do to it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,8 +24,14 @@ _QUESTIONS: Final = {
     "capacity": "How many calls can the dependency serve (400/s)",
     "fault": "What happens (45 s at 20 %; 45 s; 8 s failing 30 %)",
     "layers": "Attempts of each layer that retries, the outermost first (2x3x2)",
-    "deadline": "After which time is a request given up (300 ms, or none)",
+    "deadline": "After which time is a request given up and not retried any more (300 ms, or none)",
+    "timeout": "After which time does a caller give up a call that waits, to retry (1 s, or none)",
+    "queue": "How much may wait at the dependency, as time at its usual capacity (20 ms, or none)",
 }
+"""What is asked at a terminal where an option is missing."""
+
+_NEEDED: Final = ("rate", "capacity", "fault", "layers", "deadline")
+"""The others have an answer that will do."""
 
 
 def ask(
@@ -40,7 +47,8 @@ def ask(
         typer.Option(
             metavar="FAULT",
             help='What happens: "45 s" (nothing is served), "45 s at 20 %" of the capacity, '
-            '"45 s at 80/s", or "8 s failing 30 %".',
+            '"45 s at 80/s", "8 s failing 30 %", or several, one after the other: '
+            '"45 s at 20 %, 30 s at 50 %".',
         ),
     ] = None,
     layers: Annotated[
@@ -52,7 +60,10 @@ def ask(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help='When a request is given up: "300 ms", or none.'),
+        typer.Option(
+            metavar="TIME",
+            help='After which a request is given up, and not retried any more: "300 ms", or none.',
+        ),
     ] = None,
     backoff: Annotated[
         str,
@@ -63,13 +74,28 @@ def ask(
         ),
     ] = "50 ms",
     timeout: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TIME",
-            help="How long a caller waits for its call, which stands in a queue at the dependency "
-            "meanwhile, and is served in vain later; none where calls fail at once.",
+            help="After which a caller gives up a call that waits at the dependency, to retry; it "
+            "is served later, in vain. None by default: it waits until the deadline.",
         ),
-    ] = "none",
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH",
+            help='How much may wait at the dependency: "20 ms" at its usual capacity, "8" calls, '
+            "or none. By default 20 ms, or as many calls as a calm service needs; with --timeout "
+            "three times as long as that.",
+        ),
+    ] = None,
+    clients: Annotated[
+        str,
+        typer.Option(
+            metavar="N", help="Clients that send the requests, each with budgets of its own."
+        ),
+    ] = "1",
     file: Annotated[
         Path,
         typer.Option(
@@ -82,11 +108,11 @@ def ask(
     no_report: options.NoReport = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Answer five questions, and see what retries do to a service.
+    """Answer a few questions, and see what retries do to a service.
 
-    The questions that are not answered by options are asked at the terminal. The experiment that
-    answers them is written to FILE, with comments, and run: the present policy and others that
-    might be better, under the same traffic. `retrystorm run FILE` runs it again after any change.
+    Questions that no option answers are asked at the terminal. The experiment that answers them is
+    written to FILE, with comments, and run: the present policy and others that might be better,
+    under the same traffic. `retrystorm run FILE` runs it again after any change.
     """
     from mc.experiment.question import AskError, experiment_text
 
@@ -96,8 +122,10 @@ def ask(
         "fault": fault,
         "layers": layers,
         "deadline": deadline,
+        "timeout": timeout,
+        "queue": queue,
     }
-    question = _question(given, backoff, timeout)
+    question = _question(given, backoff, clients)
     try:
         text = experiment_text(question, str(file))
     except AskError as error:
@@ -119,49 +147,67 @@ def ask(
             draw_report(results, quiet)
 
 
-def _question(given: dict[str, str | None], backoff: str, timeout: str) -> Question:
-    """Read the answers that were given, and ask for the others."""
+def _question(given: dict[str, str | None], backoff: str, clients: str) -> Question:
+    """Read the answers that were given, and ask for the others where one is needed."""
     from mc.experiment import question as questions
 
-    missing = [name for name, text in given.items() if text is None]
+    missing = [name for name in _NEEDED if given[name] is None]
     if missing and not _has_terminal():
         fail(
             f"{', '.join(f'--{name}' for name in missing)}: "
             f"{'is' if len(missing) == 1 else 'are'} needed where there is no terminal to ask at",
             2,
         )
+    read: dict[str, Any] = {}
     readers: dict[str, Callable[[str], Any]] = {
         "rate": questions.read_rate,
         "capacity": questions.read_rate,
-        "fault": lambda text: questions.read_fault(text, read["capacity"]),
+        "fault": lambda text: questions.read_faults(text, read["capacity"]),
         "layers": questions.read_layers,
         "deadline": questions.read_deadline,
     }
-    read: dict[str, Any] = {}
-    for name, text in given.items():
-        read[name] = _read(name, text, readers[name])
+    for name, reader in readers.items():
+        read[name] = _read(name, given[name], reader)
+    read["faults"] = read.pop("fault")
     longest = _read("backoff", backoff, questions.read_time)
-    patience = _read("timeout", timeout, questions.read_deadline)
-    return questions.Question(**read, backoff=(longest, 10 * longest), timeout=patience)
+    if given["timeout"] or missing:
+        read["timeout"] = _read("timeout", given["timeout"], questions.read_deadline, "none")
+    n_clients = _read("clients", clients, questions.read_clients)
+    question = questions.Question(**read, backoff=(longest, 10 * longest), clients=n_clients)
+    if given["queue"] or missing:
+        usual = f"{question.queue} calls"
+        room = _read(
+            "queue",
+            given["queue"],
+            lambda text: questions.read_queue(text, read["capacity"]),
+            usual,
+        )
+        question = replace(question, room=room)
+    if question.timeout is not None and not question.queue:
+        fail("--queue: with --timeout some calls must be able to wait", 2)
+    return question
 
 
 def _has_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _read(name: str, text: str | None, reader: Callable[[str], Any]) -> Any:
+def _read(
+    name: str, text: str | None, reader: Callable[[str], Any], usual: str | None = None
+) -> Any:
     """Read an answer; one that was typed at a terminal may be wrong at first."""
     from mc.experiment.question import AskError
 
     while True:
-        answer = typer.prompt(_QUESTIONS[name], err=True) if text is None else text
+        answer = text
+        if answer is None:
+            answer = typer.prompt(_QUESTIONS[name], err=True, default=usual)
         try:
             return reader(answer)
         except AskError as error:
-            message = f"--{name}: {error}" if text is not None else str(error)
             if text is not None:
-                fail(message, 2)
-            write_message(message)
+                fail(f"--{name}: {error}", 2)
+            write_message(str(error))
 
 
 def _write(file: Path, text: str) -> None:

@@ -107,7 +107,8 @@ def _blocks(
     yield (
         "Means ± half of their 95 % interval, each alone. Difference: the mean less that of the "
         "best other cell. Intervals of differences hold together with 95 % and are cut off at 0: "
-        f"{good} is surely as good as each other cell, {bad} surely not better than some other."
+        f"{good} is surely as good as each other cell, {bad} surely no better than some other. "
+        "A cell is called worse only where that is sure."
     )
     means = cells.columns[cells.columns.index("mean") : cells.columns.index("difference")]
     told = {name: metric_for_reader(name, source) for name in means[2::2]}
@@ -157,7 +158,7 @@ def _difference_text(cell: dict[str, Any]) -> str:
     if cell["is_bound"]:
         needed = cell["n_needed"]
         known = format_estimate(cell["difference"], None)[0]
-        return f"{known}\ntoo few" + ("" if needed is None else f": ~{needed:,}")
+        return f"{known}\ntoo few" + ("" if needed is None else f": ~{float(f'{needed:.2g}'):,.0f}")
     half = None
     if None not in (cell["low"], cell["high"]):
         half = (cell["high"] - cell["low"]) / 2
@@ -174,7 +175,7 @@ def _standing(cell: Mapping[str, Any]) -> Text:
         return Text("not feasible", "dim")
     if cell["best"]:
         return Text("best", "bold green")
-    standing = "may be best" if cell["candidate"] else "not better\nthan all"
+    standing = "may be best" if cell["candidate"] else "worse than\nanother"
     style = "green" if cell["candidate"] else "dim"
     return Text(standing if cell["feasible"] == "yes" else f"{standing},\nif feasible", style)
 

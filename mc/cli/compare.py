@@ -39,6 +39,14 @@ def compare(
         ),
     ] = None,
     where: Where = None,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="Intervals of the differences that hold with 95 % all at once, for as many as are "
+            "printed.",
+        ),
+    ] = False,
     form: options.Format = "table",
 ) -> None:
     """Compare cells in pairs, replication by replication.
@@ -52,21 +60,32 @@ def compare(
 
         metrics = () if metric == ["all"] else metric or HEADLINE
         results = store.load(folder)
-        differences = decisions.compare(results, left, right, metrics, where or ())
+        differences = decisions.compare(
+            results, left, right, metrics, where or (), together=together
+        )
         say_undecided(results, differences["metric"].unique().to_list())
-        print_answers(differences, form, partial(_blocks, manifest=results.manifest))
+        print_answers(
+            differences,
+            form,
+            partial(_blocks, manifest=results.manifest, together=together),
+        )
 
 
-def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _blocks(
+    differences: pl.DataFrame, manifest: Mapping[str, Any], together: bool
+) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from mc.cli.result_tables import is_rough
+    from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import MISSING, format_estimate, half_width
     from mc.store import for_reader
 
-    yield "Mean of left - right over the same replications, with the half-width of its"
-    yield "95 % interval (each alone), and in how many % of them left is <, =, > right."
+    hold = f"all {differences.height} differences together" if together else "each alone"
+    yield (
+        f"Mean of left - right over the same replications ± half of its 95 % interval ({hold}), "
+        "and in how many % of them left is <, =, > right."
+    )
     told = for_reader(differences, "comparisons", manifest)
     source = manifest["experiment"]
     for _, lines in told.group_by("left", "right", maintain_order=True):
@@ -96,6 +115,8 @@ def _blocks(differences: pl.DataFrame, manifest: Mapping[str, Any]) -> Iterator[
                 "n: replications in which both come within the run; the difference is of these",
                 "dim",
             )
+    if any(map(is_rough, told.drop_nulls("ci_low").iter_rows(named=True))):
+        yield Text(ROUGH, "dim")
 
 
 def _percent(share: float | None) -> float | None:

@@ -72,8 +72,10 @@ def _blocks(
     from mc.model.digits import format_estimate
 
     yield (
-        "Means ± half of their 95 % interval, each alone; none where so few replications support "
-        "none. Whether a cell is on the frontier holds for all of them together with 95 %."
+        "Means ± half of their 95 % interval, each alone; none where the replications are too few "
+        "for one. A cell is on the frontier if no other is better in one mean and as good in the "
+        "other; the answers of a table hold together with 95 %. Undecided: for want of "
+        "replications; one of these: one of the equal cells is on it, or more."
     )
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)
@@ -93,7 +95,7 @@ def _blocks(
                 for metric in metrics
                 for text in format_estimate(cell[metric], cell[f"{metric}_half_width"])
             ]
-            on = cell["on"] if cell["on"] == cell["group_on"] else "at least one"
+            on = cell["on"] if cell["on"] == cell["group_on"] else "one of these"
             style = {"yes": "bold green", "undecided": "yellow"}.get(cell["group_on"], "dim")
             beaten_by = ""
             if cell["dominated_by"] is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mc.cli.readable import first_three, first_to_last
-from mc.model.digits import counted
+from mc.model.digits import MIN_REPLICATIONS, counted
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ MAX_CELLS: Final = 40
 
 RANGE: Final = {"5 %": "p05", "95 %": "p95"}
 """Between these lie nine of ten runs: what a single outage may bring."""
+
+ROUGH: Final = f"~: rough, of fewer than {MIN_REPLICATIONS} replications: may cover less than 95 %."
 
 VERDICT_STYLES: Final = {HOLDS: "green", FAILS: "red", DEPENDS: "yellow"}
 """How a terminal marks the verdicts."""
@@ -323,15 +325,20 @@ def title_of(name: str, cell: Mapping[str, Any], metrics: Sequence[str]) -> str:
 
 def is_rough(estimate: Mapping[str, Any]) -> bool:
     """Whether it is of too few replications for its interval to cover what it promises."""
-    from mc.model.digits import MIN_REPLICATIONS
-
     return bool(estimate["n"] < MIN_REPLICATIONS)
+
+
+def is_share_of_runs(estimate: Mapping[str, Any]) -> bool:
+    """Whether it is 0 or 1 in a run, so that no range of single runs says more than its mean."""
+    from mc.model import METRICS
+
+    return METRICS[estimate["metric"]].is_indicator
 
 
 def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
     """Yield what the means that are shown need to be understood."""
     from mc.model import NO_STORM_STAYS
-    from mc.model.digits import FEW, MIN_REPLICATIONS, has_known_mean, share_text, unseen
+    from mc.model.digits import FEW, has_known_mean, share_text, unseen
 
     shown = [
         cell[metric]
@@ -348,7 +355,7 @@ def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
         share = share_text(unseen(n))
         yield f"No ±, the same in all {n:,}: it is another in at most {share} of runs (95 %)."
     if any(is_rough(e) and e["ci_low"] is not None for e in shown):
-        yield f"~: rough, of fewer than {MIN_REPLICATIONS} replications: may cover less than 95 %."
+        yield ROUGH
     if "drain" in metrics and any(not cell["queue"] for cell in cells.values()):
         yield f"drain: {NO_STORM_STAYS}."
     if any(e["share_defined"] < 1 for e in shown):

@@ -59,7 +59,8 @@ def run(
     page report.html is written. What is printed fits one screen; `show` prints every table.
 
     With keep = "histograms" in FILE the folder holds, in place of rows, how often each value
-    occurs: far smaller, and all tables are the same.
+    occurs, and all tables are the same. Rows grow with their number, histograms hardly:
+    `plan` says how much a folder takes.
 
     If FILE has a [precision] in place of replications, these grow in stages until the numbers
     are known as precisely as asked; with --shard each call does the current stage.

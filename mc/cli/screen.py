@@ -16,7 +16,7 @@ from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reprodu
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
-from mc.model.digits import counted
+from mc.model.digits import counted, share_ends
 from mc.model.thresholds import DEPENDS, FAILS, OPEN
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
         return "-"
     text = score.text if with_error else score.known
     if not score.is_known:
-        text += f" {score.of_runs}" if with_share else ""
+        text += f" {score.n_of}" if with_share else ""
     elif score.share < 1 and with_share:
         text += f" in {100 * score.share:.3g} %"
     return f"{'*' if score.is_best else ''}{text}"
@@ -296,6 +296,8 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
 def _range(score: Score | None) -> str:
     if score is None or score.low is None or score.n == 1 or score.low == score.high:
         return ""
+    if score.of_runs and score.high is not None:
+        return f"({share_ends(score.low, score.high)})"
     if score.high is None:
         return f"{_digits(score.low, score.low)}–later"
     return f"{_digits(score.low, score.high)}–{_digits(score.high, score.high)}"
@@ -312,6 +314,8 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
     parts = [layout.legend] if any(score.half_width for score in scores) else []
     if any(score.is_best for score in scores):
         parts.append("* surely best of its column, or tied")
+    if any(score.of_runs and score.n > 1 for score in scores) and layout.with_ranges:
+        parts.append("in parentheses the 95 % interval of a share of runs")
     shown = {column.metric for table in tables for column in table.card.columns}
     if "drain" in shown:
         parts.append(f"gone after: {NO_STORM_STAYS}")

@@ -49,6 +49,7 @@ def sensitivity(
 def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import counted, format_estimate, half_width
     from mc.runner.halving import place_text
@@ -65,9 +66,24 @@ def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
             difference, error = format_estimate(
                 line["difference"], half_width({"ci_low": line["low"], "ci_high": line["high"]})
             )
-            means = (f"{line[name]:.5g}" for name in ("mean", "half_rounds"))
+            means = (
+                _mean(line["mean"], line["share_defined"]),
+                _mean(line["half_rounds"], line["half_rounds_share_defined"]),
+            )
             unit = f", {line['unit']}" if line["unit"] == "s" else ""
             change = "" if line["change"] is None else f"{100 * line['change']:.1f}"
+            error = f"~{error}" if error and is_rough(line) else error
             table.add_row(line["metric"] + unit, *means, difference, error, change)
         yield table
+    if (found.select("share_defined", "half_rounds_share_defined").min_horizontal() < 1).any():
+        yield Text("in ... %: runs in which it comes before they end; the mean is of these", "dim")
+    if any(map(is_rough, found.drop_nulls("low").iter_rows(named=True))):
+        yield Text(ROUGH, "dim")
     yield f"\n{conclusion}"
+
+
+def _mean(mean: float | None, share: float) -> str:
+    """A mean, and in which share of the replications there is one if not in all."""
+    if mean is None:
+        return ""
+    return f"{mean:.5g}" if share == 1 else f"{mean:.5g}\nin {100 * share:.1f} %"

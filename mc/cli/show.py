@@ -120,8 +120,15 @@ def _all_tables(results: Results) -> dict[str, Any]:
 
 
 def _whole_table(results: Results, name: str) -> pl.DataFrame:
-    """A table with all its columns; each line of a cell has the cell's value on every axis."""
+    """A table with all its columns; each line of a cell has the cell's value on every axis.
+
+    Rows have the ratios of their counters, too.
+    """
     frame: pl.DataFrame = getattr(results, name)
+    if name == "replications":
+        from mc.statistics import with_ratios
+
+        frame = with_ratios(frame, results.cells)
     return results.named(frame) if name in ("replications", "histograms") else frame
 
 

@@ -19,6 +19,7 @@ from mc.cli.result_tables import (
     claim_texts,
     introduction,
     is_rough,
+    is_share_of_runs,
     is_single,
     layer_lines,
     n_cells_left_out,
@@ -173,15 +174,15 @@ def _labelled(
     ]
     lines = {
         "mean": [mean for mean, _ in means],
-        "±": [
-            f"~{error}" if error and is_rough(e) else error
-            for e, (_, error) in zip(estimates, means, strict=True)
-        ],
+        "±": [_error(e) for e in estimates],
     }
     if any(e["n"] and e["share_defined"] < 1 for e in estimates):
         lines["% of runs"] = [percent_defined(e) for e in estimates]
     lines |= {
-        label: [of_a_run(e, name, shown.decimals(e["metric"])) for e in estimates]
+        label: [
+            "" if is_share_of_runs(e) else of_a_run(e, name, shown.decimals(e["metric"]))
+            for e in estimates
+        ]
         for label, name in RANGE.items()
     }
     if adjusted:
@@ -200,6 +201,17 @@ def _labelled(
             for figure, percentile in published
         ]
     return lines
+
+
+def _error(estimate: Mapping[str, Any]) -> str:
+    """Half of an interval; of a share of runs its ends, which 0 and 1 bound."""
+    from mc.model.digits import format_estimate, half_width
+
+    half = half_width(estimate)
+    if half and is_share_of_runs(estimate):
+        return "–".join(format_estimate(estimate[end], half)[0] for end in ("ci_low", "ci_high"))
+    error = format_estimate(estimate["mean"], half)[1]
+    return f"~{error}" if error and is_rough(estimate) else error
 
 
 def _far_out_lines(results: Results) -> Iterator[Text]:
@@ -236,7 +248,8 @@ def _claim_blocks(results: Results) -> Iterator[RenderableType]:
         return
     yield _claims_table(results)
     yield "Intervals of 95 % each. Those that decide the verdicts are wider: they hold for"
-    yield "all claims together, however often one looks."
+    yield "all claims together, however often one looks. Of several comparisons the"
+    yield "weakest is shown; its ± holds for all of them."
     if (results.claims["verdict"] == OPEN).any():
         yield "Open: too few replications; retrystorm run FILE --replications N adds to them."
     if results.claims["lesson_share"].count():

@@ -8,12 +8,20 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE, LOADS
+from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE
+from mc.experiment import cells_of
 from mc.statistics import LEVEL, intervals
 from mc.store import Results
 
-FAILURES: Final = ("window_failed_share", "failed_share")
-"""How failures are counted: of the requests of the fault; without a fault, of all."""
+FAILURES: Final = "dropped"
+"""How failures are counted: over the whole run, for a fault may cost requests after its end."""
+
+LOAD: Final = "times_usual"
+"""How load is counted: in the fault."""
+
+AS_GOOD: Final = 0.01
+"""Failures that differ by less, as a share of the requests of the fault, are as good: load decides.
+"""
 
 Verdict = Literal["better", "trade", "worse", "alike"]
 
@@ -85,8 +93,6 @@ def alternatives(results: Results) -> list[Alternative]:
     Paired t intervals at the level of Bonferroni's inequality for two metrics of each alternative.
     """
     compared = results.comparisons
-    known = set(results.summary.filter(pl.col("n") > 0)["metric"])
-    metrics = [next(one for one in names if one in known) for names in (FAILURES, LOADS)]
     others = [
         line for line in results.cells.iter_rows(named=True) if line["cell"] != line["baseline"]
     ]
@@ -95,7 +101,7 @@ def alternatives(results: Results) -> list[Alternative]:
     for line in others:
         failures, load = (
             _change(results, compared, line["cell"], line["baseline"], metric, level)
-            for metric in metrics
+            for metric in (FAILURES, LOAD)
         )
         found.append(
             Alternative(line["policy"], line["cell"], failures, load, verdict_of((failures, load)))
@@ -108,13 +114,14 @@ def _change(
     results: Results, compared: pl.DataFrame, cell: int, baseline: int, metric: str, level: float
 ) -> Change:
     [line] = compared.filter(cell=cell, metric=metric).iter_rows(named=True)
-    means = results.summary.filter(pl.col("metric") == metric)
-    present, other = (means.filter(cell=one)["mean"].item() for one in (baseline, cell))
+    present, other = (mean_of(results, one, metric) for one in (baseline, cell))
     half = None
     if line["ci_low"] is not None:
         half = float(intervals.t_half_width(line["n"], line["mcse"], level))
     difference = line["mean_difference"]
-    matters = ALIKE_SHARE if metric in FAILURES else ALIKE_LOAD * min(present, other)
+    matters = ALIKE_LOAD * min(present, other)
+    if metric == FAILURES:
+        matters = ALIKE_SHARE * mean_of(results, baseline, "requests")
     is_sure = half is not None and abs(difference) > half and abs(difference) >= matters
     # without an interval hardly any replication differs
     is_alike = not is_sure and abs(difference) + (half or 0.0) < matters
@@ -129,6 +136,42 @@ def verdict_of(changes: Sequence[Change]) -> Verdict:
         known = all(one.is_sure or one.is_alike for one in changes)
         return "better" if known and not more else "trade"
     return "worse" if more else "alike"
+
+
+def recommended(results: Results, found: Sequence[Alternative]) -> Alternative | None:
+    """Choose a policy that retries: the fewest failures; of those that are as good the least load.
+
+    Without retries a fault may cost least, but every small failure in the calm reaches a caller.
+
+    Parameters
+    ----------
+    results : Results
+    found : sequence of Alternative
+        See `alternatives`.
+
+    Returns
+    -------
+    Alternative or None
+        One that is surely better in failures or load; None where the present policy is chosen.
+    """
+    present = present_of(results)
+    retries = {cell: of_cell.max_attempts > 1 for cell, of_cell in cells_of(results.cells).items()}
+    now = (mean_of(results, present["cell"], FAILURES), mean_of(results, present["cell"], LOAD))
+    choice: list[tuple[float, float, Alternative | None]] = [(*now, None)]
+    choice += [
+        (one.failures.other, one.load.other, one)
+        for one in found
+        if retries[one.cell] and one.verdict in ("better", "trade")
+    ]
+    slack = AS_GOOD * mean_of(results, present["cell"], "window_requests")
+    least = min(failures for failures, _, _ in choice)
+    as_good = [entry for entry in choice if entry[0] <= least + slack]
+    return min(as_good, key=lambda entry: entry[1])[2]
+
+
+def mean_of(results: Results, cell: int, metric: str) -> float:
+    """The mean of a metric that every replication of a cell has."""
+    return float(results.summary.filter(cell=cell, metric=metric)["mean"].item())
 
 
 def present_of(results: Results) -> dict[str, Any]:

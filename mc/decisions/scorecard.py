@@ -40,8 +40,14 @@ ALIKE_SHARE: Final = 0.001
 ALIKE_LOAD: Final = 0.05
 """Loads that differ by less, as a part of the smaller, are alike."""
 
-_LEAST: Final = {"late_share": 1e-4, "drain": 0.5}
+_LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
+
+LEAST_CAPACITY: Final = 1.0
+"""Calls that a round must serve, so that its peak over them says something of the load."""
+
+_ALIKE_RECOVERED: Final = 0.05
+"""Shares of runs that recover which differ by less are alike."""
 
 LOADS: Final = ("times_usual", "multiplier")
 """How load is counted: in the fault; without one, over the whole run."""
@@ -77,9 +83,10 @@ class Score(NamedTuple):
     mean : float
         Over the replications that have such a number.
     half_width : float or None
-        Half of the mean's 95 % interval; None where it has none.
+        Half of the mean's 95 % interval; None where it has none, or `of_runs`.
     low, high : float or None
         Between these lie nine of ten single runs; `high` is None where it is later than the run.
+        If `of_runs`, the ends of the 95 % interval.
     share : float
         The share of replications that have such a number.
     n : int
@@ -87,6 +94,8 @@ class Score(NamedTuple):
     is_best : bool
         Whether it is surely the best of its column, alone or equal with others: all of a column
         together with 95 % confidence.
+    of_runs : bool
+        Whether the mean is a share of the runs, in each of which the number is 0 or 1.
     """
 
     mean: float
@@ -96,6 +105,7 @@ class Score(NamedTuple):
     share: float
     n: int
     is_best: bool
+    of_runs: bool
 
     @property
     def is_known(self) -> bool:
@@ -103,7 +113,7 @@ class Score(NamedTuple):
         return self.share == 1 or (self.half_width is not None and self.n >= FEW)
 
     @property
-    def of_runs(self) -> str:
+    def n_of(self) -> str:
         """How many of all runs have such a number."""
         return f"{self.n:,} of {round(self.n / self.share):,}"
 
@@ -268,7 +278,7 @@ def _scorecard(
     most_lines: int,
 ) -> Scorecard:
     of_cells = {cell: estimates[cell] for cell in cells["cell"].to_list()}
-    columns = _columns_of(results, of_cells.values())
+    columns = _columns_of(results, cells, of_cells.values())
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
@@ -312,7 +322,7 @@ def _scorecard(
 
 
 def _columns_of(
-    results: Results, estimates: Iterable[Mapping[str, Mapping[str, Any]]]
+    results: Results, cells: pl.DataFrame, estimates: Iterable[Mapping[str, Mapping[str, Any]]]
 ) -> tuple[Column, ...]:
     """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
     every = list(estimates)
@@ -327,11 +337,22 @@ def _columns_of(
     ends = ["late_share", "drain" if n_ending == len(every) else "recovery"] if n_ending else []
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
+        *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
+        *(["peak"] if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]) else []),
         *ends,
-        *(m for m in ("late_share", "drain") if max(has[m], default=0.0) < _LEAST[m]),
+        *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
     return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
+
+
+def _all_recover(cells: pl.DataFrame, shares: Sequence[float]) -> bool:
+    """Whether calls that wait keep no storm alive: nobody times out, and all cells come back alike.
+
+    What is left of these columns is noise, of the seconds in which more requests arrive than end.
+    """
+    is_patient = cells["timeout"].null_count() == cells.height
+    return bool(shares) and is_patient and min(shares) > max(0.5, max(shares) - _ALIKE_RECOVERED)
 
 
 def score_of(results: Results, cell: int, metric: str) -> Score | None:
@@ -376,21 +397,24 @@ def _score(
         return None
     factor = _unit(results, column.metric)[1]
     if column.metric == "peak":
-        if not cell["capacity"]:
+        if cell["capacity"] < LEAST_CAPACITY:
             return None
         factor = 1 / cell["capacity"]
 
     def scaled(number: float | None) -> float | None:
         return None if number is None else number * factor
 
+    of_runs = METRICS[column.metric].is_indicator
+    low, high = ("ci_low", "ci_high") if of_runs else ("p05", "p95")
     return Score(
         estimate["mean"] * factor,
-        scaled(half_width(estimate)),
-        scaled(estimate["p05"]),
-        scaled(estimate["p95"]),
+        None if of_runs else scaled(half_width(estimate)),
+        scaled(estimate[low]),
+        scaled(estimate[high]),
         1.0 if estimate["share_defined"] is None else estimate["share_defined"],
         estimate["n"],
         cell["cell"] in best.get(column.metric, ()),
+        of_runs,
     )
 
 

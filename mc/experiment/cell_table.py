@@ -130,20 +130,18 @@ def _without_stops(points: Sequence[Point], baselines: Sequence[int]) -> pl.Data
     schema = schema_of(CELL_COLUMNS)
     for name, parameter in PARAMETERS.items():
         values = list(map(operator.attrgetter(name), cells))
-        # most parameters are one object in all cells
-        different = {id(value): value for value in values}
-        texts = {key: parameter.kind.to_column(value) for key, value in different.items()}
-        types = set(map(type, texts.values()))
+        n_repeated = 1
+        if values.count(values[0]) == len(values):  # as most are
+            values, n_repeated = values[:1], len(values)
+        values = [parameter.kind.to_column(value) for value in values]
+        types = set(map(type, values))
         if str in types:
             schema[name] = pl.String()
-            texts = {key: text if text is None else str(text) for key, text in texts.items()}
+            values = [value if value is None else str(value) for value in values]
         elif float in types:
             schema[name] = pl.Float64()
-        if len(texts) == 1:
-            text = texts[id(values[0])]
-            columns[name] = pl.repeat(text, len(cells), dtype=schema[name], eager=True)
-        else:
-            columns[name] = [texts[id(value)] for value in values]
+        series = pl.Series(name, values, schema[name])
+        columns[name] = series.extend_constant(series[0], n_repeated - 1)
     columns |= {
         BUDGET_TEXT: _budget_texts(columns["budget"]),
         "max_attempts": [cell.max_attempts for cell in cells],

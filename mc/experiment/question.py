@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mc.model import units
-from mc.model.cell import MAX_LAYERS
+from mc.model.cell import MAX_CLIENTS, MAX_LAYERS, MAX_QUEUE
 
 PRESENT: Final = "as it is"
 """Name of the policy that the operator has."""
 
-_ROUNDS: Final = (0.01, 0.001, 0.0001)
+_ROUNDS: Final = (1.0, 0.1, 1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4)
 """Lengths of a round that are tried, in seconds."""
 
-_LONG_ROUNDS: Final = (0.1, 1.0)
-"""Tried for faults of hours: what arrives in a round meets its capacity together, so shorter ones
-are truer."""
+_LONGEST_ROUND: Final = 1e-2
+_ROUNDS_A_REQUEST: Final = 4
+"""A round is no longer, and there are as many for each request that arrives, where that is possible
+in `_MOST_ROUNDS`: what comes in a round meets its capacity together, and retries come first, so a
+longer one has fewer successes. Without a queue only what comes together waits at all, so there a
+shorter one has fewer."""
 
 _ROUNDS_IN_DEADLINE: Final = 20
 """A deadline has at least as many rounds, so that it is not a matter of rounding."""
@@ -27,22 +32,33 @@ _ROUNDS_IN_DEADLINE: Final = 20
 _MOST_ROUNDS: Final = 1_000_000
 
 _CALM_S: Final = 10.0
-"""Seconds before the fault, at least: what budgets remember of it."""
+"""Seconds before the fault: what budgets remember of it."""
 
 _MOST_REPLICATIONS: Final = 1000
-_LEAST_REPLICATIONS: Final = 100
+_LEAST_REPLICATIONS: Final = 30
+"""A service of so many requests differs little between runs."""
 
-_AFTER_QUEUE_S: Final = 60.0
-"""Seconds after the fault, at least, where a queue may keep the storm alive."""
+_AFTER_S: Final = 60.0
+"""Seconds after the fault, at least: a storm may outlive it."""
+
+_SHORT_QUEUE_S: Final = 0.02
+"""Without time-outs a queue has room for what is served in so many seconds. Without any queue the
+length of a round would decide how many calls come together before they fail."""
+
+_MOST_SHORT: Final = 50
+"""Calls for which it has room beyond that, at most, so that the calm loses few."""
+
+CALM_LOSS: Final = 0.001
+"""The share that a calm service may lose without a word."""
 
 _QUEUE_TIMEOUTS: Final = 3
-"""A queue has room for what is served in so many time-outs: more than anybody waits for."""
+"""With time-outs it has room for what is served in so many: more than anybody waits for."""
 
-_SECONDS_OF_WORK: Final = 30.0
+_SECONDS_OF_WORK: Final = 20.0
 """So long should the experiment take on one core."""
 
 _SECONDS_A_REQUEST: Final = 2e-7
-"""About what a request costs with its retries: three calls in the general loop."""
+"""About what a request costs with its retries and rounds, in the general loop."""
 
 
 class AskError(ValueError):
@@ -76,7 +92,8 @@ class Question:
         Requests in a second.
     capacity : float
         Calls that the dependency can serve in a second.
-    fault : Fault
+    faults : tuple of Fault
+        One after the other.
     layers : tuple of int
         Attempts of each layer, the outermost first.
     deadline : float or None
@@ -84,17 +101,67 @@ class Question:
     backoff : tuple of (float, float)
         Ceiling of the first wait and of every wait, in seconds; each is drawn up to its ceiling.
     timeout : float or None
-        Seconds that a caller waits for its call, which stands in a queue meanwhile; None where a
-        call that cannot be served fails at once.
+        Seconds that a caller waits for its call, which stands in a queue meanwhile; None where it
+        waits until its deadline.
+    room : int or None
+        Calls that may wait; None for the usual number, see `queue`.
+    clients : int
+        Each with budgets and breakers of its own.
     """
 
     rate: float
     capacity: float
-    fault: Fault
+    faults: tuple[Fault, ...]
     layers: tuple[int, ...]
     deadline: float | None
     backoff: tuple[float, float]
     timeout: float | None = None
+    room: int | None = None
+    clients: int = 1
+
+    @property
+    def fault_s(self) -> float:
+        """Seconds from the begin of the first fault to the end of the last."""
+        return sum(fault.seconds for fault in self.faults)
+
+    @property
+    def queue(self) -> int:
+        """Calls that may wait at the dependency; others fail at once."""
+        if self.room is not None:
+            return self.room
+        if self.timeout is not None:
+            return math.ceil(_QUEUE_TIMEOUTS * self.capacity * self.timeout)
+        least = _MOST_SHORT
+        if self.rate < self.capacity:
+            losses = enumerate(islice(_calm_losses(self.rate / self.capacity), _MOST_SHORT), 1)
+            least = next((room for room, lost in losses if lost <= CALM_LOSS / 2), _MOST_SHORT)
+        return max(least, math.ceil(_SHORT_QUEUE_S * self.capacity))
+
+
+def _calm_losses(load: float) -> Iterator[float]:
+    """Yield the share of calls that find no room where 1, 2, 3, ... may wait.
+
+    Parameters
+    ----------
+    load : float
+        Calls that arrive from one service to the next, at random; below 1.
+
+    Notes
+    -----
+    The calls that wait after each service are a Markov chain. As many
+    steps lead up past a number as down, and down it is one by one; so the weights of its states are
+    the same for every length of the queue, but for their sum.
+    """
+    none = p = math.exp(-load)
+    more = [1.0, 1.0 - p]  # the chance of so many arrivals in a slot, or more
+    weights = [1.0]
+    while True:
+        served = 1.0 - weights[0] * none / sum(weights)
+        yield 1.0 - served / load
+        p *= load / (len(more) - 1)
+        more.append(more[-1] - p)
+        up = sum(weight * tail for weight, tail in zip(weights, reversed(more), strict=False))
+        weights.append(up / none)
 
 
 # --- the answers, read ----------------------------------------------------------------------------
@@ -154,34 +221,88 @@ def read_layers(text: str) -> tuple[int, ...]:
     return tuple(tries)
 
 
-def read_fault(text: str, capacity: float) -> Fault:
-    """Read how long a fault lasts, and what is left meanwhile.
+def read_queue(text: str, capacity: float) -> int:
+    """Read how many calls may wait: ``20 ms`` (at the usual capacity), ``8`` (calls) or ``none``.
 
     Parameters
     ----------
     text : str
-        ``45 s`` (nothing), ``45 s at 20 %`` (of the capacity), ``45 s at 80/s``, or
-        ``8 s failing 30 %``.
     capacity : float
         The usual one, in a second.
 
     Returns
     -------
-    Fault
+    int
 
     Raises
     ------
     AskError
         It is none of these.
     """
-    wrong = AskError(
-        'must be like "45 s" (an outage), "45 s at 20 %" (of the capacity), "45 s at 80/s", or '
-        f'"8 s failing 30 %", got {text!r}'
-    )
+    text = text.strip()
+    time = units.parse(text, "time")
+    calls = re.fullmatch(r"([0-9]{1,8})(?: calls?)?", text)
+    room = 0 if text == "none" else -1
+    if calls is not None:
+        room = int(calls[1])
+    elif time is not None and time.value > 0:
+        room = max(1, math.ceil(time.value * capacity - 1e-6))
+    if not 0 <= room <= MAX_QUEUE:
+        raise AskError(
+            f'must be a time at the usual capacity such as "20 ms", a number of calls up to '
+            f"{MAX_QUEUE:,} or none, got {text!r}"
+        )
+    return room
+
+
+def read_clients(text: str) -> int:
+    """Read a number of clients.
+
+    Raises
+    ------
+    AskError
+        It is none, or there are too many.
+    """
+    if not re.fullmatch(r"[0-9]{1,6}", text.strip()) or not 1 <= int(text) <= MAX_CLIENTS:
+        raise AskError(f"must be a whole number from 1 to {MAX_CLIENTS:,}, got {text!r}")
+    return int(text)
+
+
+def read_faults(text: str, capacity: float) -> tuple[Fault, ...]:
+    """Read how long each fault lasts, one after the other, and what is left meanwhile.
+
+    Parameters
+    ----------
+    text : str
+        ``45 s`` (nothing), ``45 s at 20 %`` (of the capacity), ``45 s at 80/s``, or
+        ``8 s failing 30 %``; several with commas between them.
+    capacity : float
+        The usual one, in a second.
+
+    Returns
+    -------
+    tuple of Fault
+
+    Raises
+    ------
+    AskError
+        It is none of these.
+    """
+    faults = [_fault(part, capacity) for part in text.split(",")]
+    if None in faults:
+        raise AskError(
+            'must be like "45 s" (an outage), "45 s at 20 %" (of the capacity), "45 s at 80/s", '
+            '"8 s failing 30 %", or several such as "45 s at 20 %, 30 s at 50 %", '
+            f"got {text!r}; for ramps and pauses write faults = [...] into the file that ask makes"
+        )
+    return tuple(fault for fault in faults if fault)
+
+
+def _fault(text: str, capacity: float) -> Fault | None:
     found = re.fullmatch(r"\s*(.+?)(?:\s+(at|failing)\s+(.+?))?\s*", text)
     length = None if found is None else units.parse(found[1], "time")
     if found is None or length is None or length.value <= 0:
-        raise wrong
+        return None
     if found[2] is None:
         return Fault(length.value, 0.0, 0.0)
     share = units.parse(re.sub(r"(?<=[0-9])%", " %", found[3]), "share")
@@ -191,7 +312,7 @@ def read_fault(text: str, capacity: float) -> Fault:
         return Fault(length.value, share.value * capacity, 0.0)
     rate = units.parse(found[3], "rate")
     if rate is None or found[2] == "failing" or rate.value > capacity:
-        raise wrong
+        return None
     return Fault(length.value, rate.value, 0.0)
 
 
@@ -213,18 +334,28 @@ def policies(question: Question) -> dict[str, dict[str, object]]:
     tries = list(question.layers)
     n = len(tries)
     base, cap = question.backoff
-    budget = {"kind": "ratio", "ratio": 0.1, "window": "10 s"}
+    # as libraries have them: each layer its own, and what it saved up is forgotten
+    share = {"kind": "finagle", "percent_can_retry": 0.1, "min_retries_per_sec": 0}
+    budget = {"budget": share, "budget_scope": "layer"}
     outermost = [tries[0], *[1] * (n - 1)]
-    innermost = [*[1] * (n - 1), tries[-1]]
     found: dict[str, dict[str, object]] = {PRESENT: {"tries": tries}}
     if max(tries) > 1:
         found["no retries"] = {"tries": [1] * n}
         if n > 1 and tries[0] > 1:
             found["only the outermost layer retries"] = {"tries": outermost}
         if n > 1 and tries[-1] > 1:
-            found["only the innermost layer retries"] = {"tries": innermost}
-        found["retry budget 10 %"] = {"tries": tries, "budget": budget}
-        found["retry budget 50 %"] = {"tries": tries, "budget": budget | {"ratio": 0.5}}
+            found["only the innermost layer retries"] = {"tries": [*[1] * (n - 1), tries[-1]]}
+        if sum(attempts > 1 for attempts in tries) > 2:
+            most = tries.index(max(tries))
+            fewer = [1 if i == most else attempts for i, attempts in enumerate(tries)]
+            found[f"fewer attempts, {shape(fewer)}"] = {"tries": fewer}
+        each = ", each layer" if n > 1 else ""
+        found[f"retry budget 10 %{each}"] = {"tries": tries, **budget}
+        found[f"retry budget 20 % + 10/s{each}"] = {
+            "tries": tries,
+            **budget,
+            "budget": {"kind": "finagle"},
+        }
         found["backoff 4 times as long"] = {
             "tries": tries,
             "backoff_base": _time(4 * base),
@@ -232,14 +363,17 @@ def policies(question: Question) -> dict[str, dict[str, object]]:
         }
     if max(tries) < 3:
         found["3 attempts, outermost layer"] = {"tries": [3, *[1] * (n - 1)]}
-        found["the same, retry budget 10 %"] = {"tries": [3, *[1] * (n - 1)], "budget": budget}
-    if question.timeout is not None:
-        found["queue of half the time-out"] = {
-            "tries": tries,
-            "queue": math.ceil(question.capacity * question.timeout / 2),
-        }
+        found["3 attempts, outermost layer, budget 10 %"] = {"tries": [3, *[1] * (n - 1)], **budget}
+    if question.timeout is not None and question.queue > 1:
+        found["queue half as long"] = {"tries": tries, "queue": math.ceil(question.queue / 2)}
+    if question.queue and (question.timeout or question.deadline):
         found["calls given up are cancelled"] = {"tries": tries, "cancel": True}
     return found
+
+
+def shape(tries: Iterable[int]) -> str:
+    """Write attempts as they are read: ``2x3x2``."""
+    return "x".join(map(str, tries))
 
 
 def experiment_text(question: Question, file: str) -> str:
@@ -262,25 +396,14 @@ def experiment_text(question: Question, file: str) -> str:
         The times cannot be told apart in a run of a million rounds.
     """
     round_s = _round(question)
-    before = _up_to(max(_CALM_S, 2.0), round_s)
-    fault = question.fault
-    least = 10.0 if question.timeout is None else _AFTER_QUEUE_S
-    after = _up_to(max(least, fault.seconds, 5 * question.backoff[1]), round_s)
-    length = before + fault.seconds + after
-    n_rounds = round(length / round_s)
-    if n_rounds > _MOST_ROUNDS:
-        raise AskError(
-            f"a fault of {units.format_time(fault.seconds)} has {n_rounds:,} rounds of "
-            f"{units.format_time(round_s)}, which the deadline and the backoff need; at most "
-            f"{_MOST_ROUNDS:,} are simulated: give a shorter fault"
-        )
+    length = _length(question)
     every = policies(question)
     lines = [
         "# Made by `retrystorm ask`. The same question again, after any change:",
         "#",
         f"#     retrystorm run {file}",
         "",
-        'title = "What do retries do to this service?"',
+        f"title = {_toml(_title(question))}",
         "seed = 1                        # same seed, same numbers",
         f"replications = {_replications(question, length, len(every))}",
         "",
@@ -290,16 +413,10 @@ def experiment_text(question: Question, file: str) -> str:
         _line("rounds", _time(length), "length of a run"),
         _line("arrivals_per_second", _rate(question.rate), "requests, at random (Poisson)"),
         _line("capacity", _rate(question.capacity), "calls served"),
-        _line("fault_start", _time(before), "calm before"),
-        _line("fault_rounds", _time(fault.seconds), "the fault"),
-        _line("fault_capacity", _rate(fault.capacity), "calls served meanwhile"),
+        *_fault_lines(question),
+        _line("queue", question.queue, "calls that may wait; others fail at once"),
     ]
-    if fault.failure_rate:
-        share = f"{100 * fault.failure_rate:.10g} %"
-        lines.append(_line("fault_failure_rate", share, "served calls that fail meanwhile"))
     if question.timeout is not None:
-        room = math.ceil(_QUEUE_TIMEOUTS * question.capacity * question.timeout)
-        lines.append(f"{f'queue = {room}':<32}# calls that may wait; others fail at once")
         lines.append(_line("timeout", _time(question.timeout), "then the caller gives a call up"))
     base, cap = question.backoff
     lines += [
@@ -309,6 +426,8 @@ def experiment_text(question: Question, file: str) -> str:
     if question.deadline is not None:
         lines.append(_line("deadline", _time(question.deadline), "then a request is given up"))
         lines.append(_line("threshold", _time(question.deadline), "nothing that succeeds is late"))
+    if question.clients > 1:
+        lines.append(_line("clients", question.clients, "each with budgets of its own"))
     lines += ["", "# What may be done; the first is the present policy.", ""]
     for name, sets in every.items():
         lines += ["[[policy]]", f"name = {_toml(name)}"]
@@ -317,35 +436,86 @@ def experiment_text(question: Question, file: str) -> str:
     return "\n".join(lines)
 
 
+def _title(question: Question) -> str:
+    """What is asked, with what the answer depends on most."""
+    waits = f"{question.queue:,} calls can wait" if question.queue else "no call can wait"
+    timeout = ""
+    if question.timeout is not None:
+        timeout = f", {units.format_time(question.timeout)} long"
+    rate, capacity = (units.format_rate(one) for one in (question.rate, question.capacity))
+    return f"{rate} for a dependency that serves {capacity}, where {waits}{timeout}"
+
+
+def _fault_lines(question: Question) -> Iterator[str]:
+    """Say what happens; one fault may be changed most easily where it has lines of its own."""
+    start = _CALM_S
+    first, *others = question.faults
+    if not others:
+        yield _line("fault_start", _time(start), "calm before")
+        yield _line("fault_rounds", _time(first.seconds), "the fault")
+        yield _line("fault_capacity", _rate(first.capacity), "calls served meanwhile")
+        if first.failure_rate:
+            share = f"{100 * first.failure_rate:.10g} %"
+            yield _line("fault_failure_rate", share, "served calls that fail meanwhile")
+        return
+    yield f"{'faults = [':<32}# one after the other; failure_rate: of served calls"
+    for fault in question.faults:
+        entry = {
+            "start": _time(start),
+            "length": _time(fault.seconds),
+            "capacity": _rate(fault.capacity),
+            "failure_rate": fault.failure_rate,
+        }
+        yield f"    {_toml(entry)},"
+        start += fault.seconds
+    yield "]"
+
+
+def _length(question: Question) -> float:
+    """Seconds of a run."""
+    return _CALM_S + question.fault_s + max(_AFTER_S, question.fault_s, 5 * question.backoff[1])
+
+
 def _round(question: Question) -> float:
-    """The first round in which all times are whole, and deadline and time-out have enough."""
+    """A round in which all times are whole, and deadline and time-out have enough."""
     patience = [time for time in (question.deadline, question.timeout) if time]
-    times = [question.fault.seconds, *question.backoff, *patience]
-    least = min(
+    lengths = [fault.seconds for fault in question.faults]
+    times = [*lengths, *question.backoff, *patience]
+    most = min(
         question.backoff[0],
-        0.1 * question.fault.seconds,
+        0.1 * min(lengths),
         *(time / _ROUNDS_IN_DEADLINE for time in patience),
     )
-    is_long = 2 * question.fault.seconds > _MOST_ROUNDS * _ROUNDS[0]
-    for length in (*_LONG_ROUNDS, *_ROUNDS) if is_long else _ROUNDS:
-        if length <= least * (1 + 1e-9) and all(_is_whole(time / length) for time in times):
-            return length
-    raise AskError(
-        f"{', '.join(map(units.format_time, times))} are no whole numbers of rounds of "
-        f"{units.format_time(_ROUNDS[-1])}: round them"
-    )
+    fitting = [
+        length
+        for length in _ROUNDS
+        if length <= most * (1 + 1e-9) and all(_is_whole(time / length) for time in times)
+    ]
+    if not fitting:
+        raise AskError(
+            f"{', '.join(map(units.format_time, times))} are no whole numbers of rounds of "
+            f"{units.format_time(_ROUNDS[-1])}: round them"
+        )
+    able = [length for length in fitting if _length(question) <= _MOST_ROUNDS * length]
+    if not able:
+        n_rounds = round(_length(question) / fitting[0])
+        raise AskError(
+            f"a fault of {units.format_time(question.fault_s)} has {n_rounds:,} rounds of "
+            f"{units.format_time(fitting[0])}, which the deadline and the backoff need; at most "
+            f"{_MOST_ROUNDS:,} are simulated: give a shorter fault"
+        )
+    short = _LONGEST_ROUND
+    if question.queue:
+        short = min(short, 1 / (_ROUNDS_A_REQUEST * question.rate))
+    return next((length for length in able if length <= short), able[-1])
 
 
 def _is_whole(number: float) -> bool:
     return abs(number - round(number)) <= 1e-6 * max(1.0, number)
 
 
-def _up_to(seconds: float, round_s: float) -> float:
-    return math.ceil(seconds / round_s - 1e-9) * round_s
-
-
 def _replications(question: Question, length: float, n_policies: int) -> int:
-    """As many as take half a minute, to one significant digit."""
+    """As many as take `_SECONDS_OF_WORK`, to one significant digit."""
     cost = question.rate * length * n_policies * _SECONDS_A_REQUEST
     n = max(_LEAST_REPLICATIONS, min(_MOST_REPLICATIONS, _SECONDS_OF_WORK / cost))
     return int(float(f"{n:.1g}"))
@@ -363,7 +533,7 @@ def _rate(per_second: float) -> str:
     return f"{per_second:.10g}/s"
 
 
-def _line(key: str, value: str, comment: str) -> str:
+def _line(key: str, value: object, comment: str) -> str:
     return f"{f'{key} = {_toml(value)}':<32}# {comment}"
 
 

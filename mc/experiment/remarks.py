@@ -64,9 +64,12 @@ def _is_too_much(cell: Cell) -> bool:
     return cell.requests_in(0, cell.rounds) > cell.capacity * cell.rounds
 
 
-def _never_times_out(cell: Cell) -> bool:
+def _has_no_time_left(cell: Cell) -> bool:
     deadlines = [layer.deadline for layer in cell.layers if layer.deadline is not None]
-    return bool(cell.queue and cell.timeout and min(deadlines, default=cell.timeout) < cell.timeout)
+    if not cell.queue or cell.timeout is None or not deadlines:
+        return False
+    longest = cell.timeout if cell.max_attempts > 1 else cell.timeout - 1
+    return min(deadlines) <= longest
 
 
 def _opens_again(cell: Cell) -> bool:
@@ -111,8 +114,8 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "timeout and cancel are about calls that wait, and without a queue none does: set queue": (
         lambda cell: cell.queue == 0 and (cell.timeout is not None or cell.cancel)
     ),
-    "timeout is longer than a deadline, which always comes first: no call times out": (
-        _never_times_out
+    "timeout is not shorter than a deadline, so no time is left to retry a call that timed out": (
+        _has_no_time_left
     ),
     "cancel changes nothing: without timeout and deadline no caller gives up a call that waits": (
         _is_never_given_up

@@ -282,8 +282,10 @@ def loop_of(kind: ChainKind, *, recorded: bool = False) -> Parts | None:
 def _by_loop(tables: CellTables, *, recorded: bool) -> dict[Parts | None, list[int]]:
     """The cells that go through each loop."""
     cells: dict[Parts | None, list[int]] = {}
-    for c, kind in enumerate(tables.scalars[:, CHAIN_KIND].tolist()):
-        cells.setdefault(loop_of(ChainKind(*kind), recorded=recorded), []).append(c)
+    kinds = list(map(tuple, tables.scalars[:, CHAIN_KIND].tolist()))
+    loops = {kind: loop_of(ChainKind(*kind), recorded=recorded) for kind in set(kinds)}
+    for c, kind in enumerate(kinds):
+        cells.setdefault(loops[kind], []).append(c)
     return cells
 
 

@@ -91,13 +91,19 @@ class Choice(NamedTuple):
 def choose(tables: CellTables, cells: list[int]) -> Choice:
     """Choose the loop of each of some cells."""
     alike: dict[tuple[int, ...], list[int]] = {}
-    for c in cells:
-        alike.setdefault(_key(tables, c), []).append(c)
-    together = [alike[key] for key in sorted(alike)]
-    fitting = [part for part in together if table_fits(tables, part)]
-    fast = [c for part in together if part not in fitting for c in part]
-    shared = [part for part in fitting if len(part) >= LEAST[_can_fail(tables, part[0])]]
-    alone = [c for part in fitting if part not in shared for c in part]
+    for c, key in zip(cells, wheel_keys(tables, cells), strict=True):
+        alike.setdefault(key, []).append(c)
+    fits = table_fits(tables)
+    fitting, shared, alone, fast = [], [], [], []
+    for (kind, *_), part in sorted(alike.items()):
+        if not fits[kind]:
+            fast += part
+            continue
+        fitting.append(part)
+        if len(part) >= LEAST[_can_fail(tables, part[0])]:
+            shared.append(part)
+        else:
+            alone += part
     if shared and len(alone) <= FEW:
         shared, alone = fitting, []
     width = next((n for n in WIDTHS if all(len(part) <= n for part in shared)), WIDTHS[-1])
@@ -119,14 +125,14 @@ def _has_both(tables: CellTables, c: int) -> bool:
     return bool(tables.deadlines[c, 0] < NEVER and tables.scalars[c, C_LIMIT_MASK])
 
 
-def _key(tables: CellTables, c: int) -> tuple[int, ...]:
-    """What cells have in common that share a wheel."""
-    waits, profile, threshold, chain, n_layers = tables.scalars[
-        c, [C_WAITS, C_PROFILE, C_THRESHOLD, C_CHAIN, C_LAYERS]
-    ].tolist()
+def wheel_keys(tables: CellTables, cells: list[int]) -> list[tuple[int, ...]]:
+    """What some cells have in common with those that share their wheel; first the kind of waits."""
+    names = [C_WAITS, C_PROFILE, C_THRESHOLD, C_CHAIN, C_LAYERS]
+    waits, profiles, thresholds, chains, n_layers = tables.scalars[cells][:, names].T
     # how often a single layer tries is no matter
-    chain = chain if n_layers > 1 else -1
-    return waits, profile, threshold, chain, n_layers, int(tables.deadlines[c, 0])
+    chains = np.where(n_layers > 1, chains, -1)
+    columns = waits, profiles, thresholds, chains, n_layers, tables.deadlines[cells, 0]
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def longest_wait(tables: CellTables, cells: Sequence[int]) -> int:
@@ -139,10 +145,14 @@ def _most(offsets: NDArray[np.uint64]) -> int:
     return int(offsets.view(np.int64).max())
 
 
-def table_fits(tables: CellTables, cells: Sequence[int]) -> bool:
-    """Whether the table of waits has room for the waits and the requests of some cells."""
+def table_fits(tables: CellTables) -> list[bool]:
+    """For each kind of waits, whether a table of waits has room for it and for the requests."""
     fewest_places = (LEAST_ROWS + 1) * (tables.n_requests + 1)
-    return longest_wait(tables, cells) <= LONGEST_WAIT and fewest_places <= MOST_PLACES
+    widths, offsets = tables.widths.max(axis=1), tables.offsets.view(np.int64).max(axis=1)
+    return [
+        1 + ((width + max(0, offset)) >> 32) <= LONGEST_WAIT and fewest_places <= MOST_PLACES
+        for width, offset in zip(widths.tolist(), offsets.tolist(), strict=True)
+    ]
 
 
 def lanes_fit(tables: CellTables, groups: list[list[int]], width: int) -> bool:

@@ -199,8 +199,8 @@ class Cell:
         per_layer(or_none(_COUNT)),
         None,
         "rounds",
-        "how long a request may be retried, or none; a list: how long each layer may retry a call "
-        "that it received",
+        "after which a request is given up and not retried any more, or none; a list: after which "
+        "each layer gives up a call that it received",
     )
     # a number: retries <= budget * primary, both counted when they run, from round 0; primary are
     # the first calls of requests, or the calls that a layer receives

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,6 +40,15 @@ class Column:
     type: ColumnType
     unit: str
     meaning: str
+
+
+About = Mapping[str, Mapping[str, str]]
+"""Unit and meaning of each column, as a manifest and the metadata of a file have them."""
+
+
+def about(columns: Mapping[str, Any]) -> About:
+    """Say unit and meaning of columns, or of metrics."""
+    return {name: {"unit": one.unit, "meaning": one.meaning} for name, one in columns.items()}
 
 
 def schema_of(columns: Mapping[str, Column]) -> pl.Schema:

@@ -156,6 +156,21 @@ def share_text(share: float) -> str:
     return f"{math.ceil(percent * 10**decimals) / 10**decimals:.{decimals}f} %"
 
 
+def share_ends(low: float, high: float) -> str:
+    """Print the ends of the interval of a share, in percent, rounded outwards.
+
+    Examples
+    --------
+    >>> share_ends(76.87, 96.04), share_ends(99.963, 100.0)
+    ('76–97', '99.96–100')
+    """
+    decimals = min(2, max(0, 1 - math.floor(math.log10(high - low)))) if high > low else 2
+    scale = 10**decimals
+    # an end that is a whole number, but for the last bits, is not moved
+    ends = (math.floor(low * scale + 1e-6) / scale, math.ceil(high * scale - 1e-6) / scale)
+    return "–".join(f"{end:.{decimals}f}".removesuffix("." + "0" * decimals) for end in ends)
+
+
 def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
     """Half the length of the interval `name` in a line of a table; None where it has none.
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mc import store
+from mc.model.columns import about
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,13 +71,15 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
 
     from mc.reports.explorer import explorer
     from mc.reports.page import page  # these take a second
-    from mc.reports.pictures import FILE_NAME, SIMULATED, STORM_DATA, pictures
+    from mc.reports.pictures import DATA, FILE_NAME, SIMULATED, STORM_DATA, pictures
     from mc.reports.view import View
 
     view, kept = View(results), _kept(results, SIMULATED)
     with _without_collection():
         drawn, tables = pictures(view, kept)
-        files = {name: store.table_bytes(table) for name, table in tables.items()}
+        files = {
+            name: store.table_bytes(table, about(DATA[name])) for name, table in tables.items()
+        }
         files |= {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
         if png:
             files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}

@@ -10,7 +10,9 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from mc.model import METRICS
+from mc.decisions.scorecard import LEAST_CAPACITY
+from mc.model import METRICS, Column
+from mc.model.columns import OF_METRIC, schema_of
 from mc.reports.panels import Drawing, arrange, legend, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.style import INK, SERIES
@@ -25,10 +27,16 @@ if TYPE_CHECKING:
 SHOWN: Final = ("times_usual", "peak", "dropped", "recovery")
 """What single runs are shown by: the storm, its highest round, who pays, and for how long."""
 
-_SCHEMA: Final = pl.Schema(
-    {"cell": pl.Int32(), "metric": pl.String(), "low": pl.Float64(), "high": pl.Float64()}
-    | {"replications": pl.Int64()}
-)
+BAR_COLUMNS: Final = {
+    "cell": Column("int32", "", "number of the cell"),
+    "metric": Column("text", "", "what is counted"),
+    "low": Column("float", OF_METRIC, "left end of a bar"),
+    "high": Column("float", OF_METRIC, "right end of the bar"),
+    "replications": Column("int64", "replications", "how many have a value in it"),
+}
+"""Columns of the table that `histograms` makes."""
+
+_SCHEMA: Final = schema_of(BAR_COLUMNS)
 
 _MOST_BARS: Final = 60
 """Bars of a histogram: of more values some share a bar."""
@@ -45,6 +53,8 @@ def count_values(results: Results, numbers: list[int]) -> Counts:
     """Count the values of each of the metrics shown in some cells."""
     cells = results.cells.filter(pl.col("cell").is_in(numbers))
     names = [name for name in SHOWN if name in set(results.summary["metric"])]
+    if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]):
+        names.remove("peak")
     metrics = [METRICS[name] for name in names]
     if results.keeps_rows:
         counters = {name for m in metrics for name in (m.counter, m.per) if name}
@@ -83,8 +93,7 @@ def histograms(scenario: Scenario, counts: Counts) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A line for each bar that is not empty: `cell`, `metric`, `low` and `high` (its ends, in
-        the unit of the metric), `replications`.
+        A line for each bar that is not empty, with `BAR_COLUMNS`.
     """
     frames = [_SCHEMA.to_frame()]
     for metric in SHOWN:

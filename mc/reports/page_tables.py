@@ -14,7 +14,7 @@ import polars as pl
 from mc.decisions.scorecard import Score
 from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
-from mc.model.digits import has_known_mean, of_runs
+from mc.model.digits import MIN_REPLICATIONS, has_known_mean, of_runs
 from mc.reports.notation import (
     NAMES,
     TABLED,
@@ -175,18 +175,14 @@ def score_field(score: Score | None) -> Field:
         return Field("–")
     share = f" in {percent(score.share)} % of runs" if score.share < 1 else ""
     if not score.is_known:
-        share = f" {score.of_runs} runs"
+        share = f" {score.n_of} runs"
     more = ""
     if score.low is not None and not score.low == score.high == score.mean:
         high = "later" if score.high is None else f"{score.high:.3g}"
-        more = _whole(f"{score.low:.3g} to {high}")
-    return Field(
-        _whole(score.text.replace("±", " ± ")) + share,
-        score.mean if score.is_known else None,
-        more,
-        None,
-        score.is_best,
-    )
+        more = _whole(f"{score.low:.3g} to {high}{' (95 %)' if score.of_runs else ''}")
+    sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
+    text = _whole(score.text.replace("±", sign)) + share
+    return Field(text, score.mean if score.is_known else None, more, None, score.is_best)
 
 
 def claims(view: View, some: Sequence[dict[str, Any]]) -> Table:

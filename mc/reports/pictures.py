@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from mc.reports.distributions import count_values, draw_distributions, histograms
+from mc.reports.distributions import BAR_COLUMNS, count_values, draw_distributions, histograms
 from mc.reports.maps import draw_maps, name_of, plan_maps
 from mc.reports.panels import Drawing
 from mc.reports.rendering import Piece, draw, png_file, svg_file
@@ -28,6 +28,9 @@ RUN_DATA: Final = "figures/replication.parquet"
 
 SIMULATED: Final = {STORM_DATA: CURVE_COLUMNS, RUN_DATA: RUN_COLUMNS}
 """Tables that are simulated for the figures alone, and their columns."""
+
+DATA: Final = {**SIMULATED, SPREAD_DATA: BAR_COLUMNS}
+"""All tables of the figures."""
 
 _MOST_SPREADS: Final = 2
 """Scenarios of which single runs are drawn."""
@@ -104,7 +107,7 @@ def pictures(
     tables = {}
     for name, wanted in _wanted(scenarios).items():
         # the program that made it may have been another
-        is_kept = name in kept and tuple(kept[name].columns) == SIMULATED[name]
+        is_kept = name in kept and kept[name].columns == [*SIMULATED[name]]
         if is_kept and set(kept[name]["cell"]) == set(wanted):
             tables[name] = kept[name]
         else:

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc.experiment import cells_of
-from mc.model import Cell
+from mc.model import Cell, Column
 from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.storm import (
@@ -36,7 +36,15 @@ _WIDTH: Final = 3.3
 """Inches of a panel on the page."""
 
 
-RUN_COLUMNS: Final = ("cell", "round", "calls", "successful", "waiting", "queued", "capacity")
+RUN_COLUMNS: Final = {
+    "cell": Column("int32", "", "number of the cell"),
+    "round": Column("int64", "rounds", "number of the round, from 0"),
+    "calls": Column("int32", "calls", "calls of the round, in the first replication"),
+    "successful": Column("int32", "calls", "calls that succeeded"),
+    "waiting": Column("int32", "requests", "requests that wait for a retry at its end"),
+    "queued": Column("int32", "calls", "calls in the queue at its end"),
+    "capacity": Column("int32", "calls", "calls that the dependency serves"),
+}
 """Columns of the table that `one_run` makes."""
 
 
@@ -46,8 +54,7 @@ def one_run(scenario: Scenario, number: int) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A line for each round: `cell`, `round`, `calls`, `successful`, `waiting`, `queued`,
-        `capacity`, see `mc.trace`.
+        A line for each round, with `RUN_COLUMNS`.
     """
     from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
 

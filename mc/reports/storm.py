@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import experiment as experiments
-from mc.model import Cell, units
+from mc.model import Cell, Column, units
 from mc.reports.notation import short
 from mc.reports.panels import Drawing, arrange, new_panels, plain_numbers, wrapped
 from mc.reports.scenario import Scenario
@@ -114,11 +114,22 @@ def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS)
     return Stretch(start, max(1, (stop - start) // step), step)
 
 
-CURVE_COLUMNS: Final = (
-    *("cell", "round", "rounds", "replications", "capacity"),
-    *("useful", "queued", *_SHARES),
-)
-"""Columns of the table that `curves` makes."""
+CURVE_COLUMNS: Final = {
+    "cell": Column("int32", "", "number of the cell"),
+    "round": Column("int64", "rounds", "first round of a step, from 0"),
+    "rounds": Column("int64", "rounds", "length of the step"),
+    "replications": Column("int64", "replications", "how many were recorded"),
+    "capacity": Column("float", "calls/round", "what the dependency serves, mean of the step"),
+    "useful": Column("float", "calls/round", "calls that succeed: median over replications"),
+    "queued": Column("float", "calls", "calls that wait in the queue: median over replications"),
+    **{
+        name: Column(
+            "float", "calls/round", f"calls: {100 * share:g} % of replications have no more"
+        )
+        for name, share in _SHARES.items()
+    },
+}
+"""Columns of the table that `curves` makes; each number is the mean over the rounds of the step."""
 
 
 # --- the curves -----------------------------------------------------------------------------------
@@ -130,11 +141,7 @@ def curves(scenario: Scenario, chosen: Sequence[int]) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A line for each of the chosen cells and each step: `cell`, `round` (the first of the step),
-        `rounds` (of the step), `replications` (how many were recorded), `capacity`; of the calls
-        per round, averaged over the step, the median and the ends of the middle 95 % of
-        replications; and the medians of `useful`, calls that succeed in a round, and of `queued`,
-        calls that wait.
+        A line for each of the chosen cells and each step, with `CURVE_COLUMNS`.
     """
     from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
 

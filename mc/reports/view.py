@@ -135,9 +135,12 @@ class View:
 
     @property
     def command(self) -> str:
-        """What makes these results again: the folder is named by its name alone, as the file is."""
+        """What makes these results again: the folder is named by its name alone, as the file is.
+
+        With `...` for the options where the run is of a version that did not keep them.
+        """
         manifest, folder = self.results.manifest, self.results.folder.name or "."
-        words = ["retrystorm", "run", manifest["file"], *manifest.get("options", ())]
+        words = ["retrystorm", "run", manifest["file"], *manifest.get("options", ["..."])]
         if folder != Path(manifest["file"]).stem:
             words += ["--out", folder]
         return shlex.join(words)

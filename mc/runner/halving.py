@@ -55,7 +55,9 @@ class Sensitivity(NamedTuple):
         reader is given them; `metric` and `unit` (seconds in place of rounds); `mean` as the file
         has it, and `half_rounds`; their `difference` with its 95 % interval `low`, `high` (NULL
         where one of the means has none), `change` relative to the mean, and `n`, the replications
-        of the smaller sample in which it is defined; `mcse` and `mcse_half`, the standard errors of
+        of the smaller sample in which it is defined; `share_defined` and
+        `half_rounds_share_defined`, in which share of the replications there is such a number:
+        means are of these; `mcse` and `mcse_half`, the standard errors of
         both means.
     claims : polars.DataFrame
         For each claim its `text`, and its `share` and `verdict` with rounds as given and with
@@ -172,6 +174,7 @@ def sensitivity(
     )
     keys = ["cell", "metric", "unit"]
     both = as_given.join(half, on=keys, suffix="_half", maintain_order="left")
+    both = both.filter((pl.col("n") > 0) | (pl.col("n_half") > 0))
     difference = pl.col("mean_half") - pl.col("mean")
     places = _places(experiment)
     half_width = pl.when(pl.col("is_known") & pl.col("is_known_half")).then(pl.Series(_welch(both)))
@@ -186,6 +189,8 @@ def sensitivity(
         (difference + half_width).fill_nan(None).alias("high"),
         pl.when(pl.col("mean") != 0).then(difference / pl.col("mean")).alias("change"),
         pl.min_horizontal("n", "n_half").alias("n"),
+        "share_defined",
+        pl.col("share_defined_half").alias("half_rounds_share_defined"),
         "mcse",
         "mcse_half",
     )
@@ -238,8 +243,8 @@ def _results(experiment: Experiment, n: int, jobs: int | None) -> tuple[pl.DataF
             mcse=pl.col("mcse") * factor,
             is_known=pl.col("ci_low").is_not_null(),
         )
-        .filter(pl.col("metric").is_in(SHOWN), pl.col("n") > 0)
-        .select("cell", "metric", "unit", "n", "mean", "mcse", "is_known")
+        .filter(pl.col("metric").is_in(SHOWN))
+        .select("cell", "metric", "unit", "n", "mean", "mcse", "share_defined", "is_known")
     )
     counts = statistics.count_claims(rows, table, experiment.claims)
     verdicts = statistics.verdicts(

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mc import kernel, store
-from mc.model import COUNTERS, METRICS
+from mc.model import COUNTERS, METRICS, Column
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import (
@@ -76,6 +76,7 @@ class Histograms(Storage):
     """Histograms, see `Storage` for what each method does."""
 
     keep: ClassVar[str] = "histograms"
+    columns: ClassVar[Mapping[str, Column]] = tallies.HISTOGRAMS_COLUMNS
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
         """Cut ranges into tasks of about the same size, with cells that are compared together."""

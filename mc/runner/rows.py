@@ -6,7 +6,7 @@ import io
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, islice
@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 
 from mc import statistics, store
-from mc.model import METRICS
+from mc.model import METRICS, Column
 from mc.runner import costs
 from mc.runner.costs import Estimate, Sample
-from mc.runner.simulation import Task, cut, rows_of, simulate_task
+from mc.runner.simulation import ROW_COLUMNS, Task, cut, rows_of, simulate_task
 from mc.runner.storage import CELLS_AT_ONCE, Checked, Content, Ranges, Storage, n_rows, task_of
 from mc.statistics import ClaimCounts, Histogram, tallies
 from mc.statistics.tallies import Tally
@@ -56,6 +56,7 @@ class Rows(Storage):
     """Rows, see `Storage` for what each method does."""
 
     keep: ClassVar[str] = "rows"
+    columns: ClassVar[Mapping[str, Column]] = ROW_COLUMNS
 
     def tasks(self, ranges: Ranges, most_rows: int = 0, n_parts: int = 1) -> list[Task]:
         """Cut ranges into tasks of whole blocks, or of some replications of one block."""

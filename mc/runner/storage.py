@@ -13,7 +13,8 @@ import polars as pl
 
 from mc import store
 from mc.experiment import Claim
-from mc.model import METRICS, Cell
+from mc.model import METRICS, Cell, Column
+from mc.model.columns import about
 from mc.runner.costs import Estimate, Sample
 from mc.runner.simulation import Block, Draws, Task, plan_blocks
 from mc.statistics import ClaimCounts, Histogram
@@ -89,6 +90,8 @@ class Storage(ABC):
         Those that exist in one cell of the experiment, or more.
     keep : str
         What an experiment file calls it: "rows" or "histograms".
+    columns : mapping of str to Column
+        Those of its shards.
     """
 
     draws: Draws
@@ -98,6 +101,7 @@ class Storage(ABC):
     counters: tuple[str, ...]
 
     keep: ClassVar[str]
+    columns: ClassVar[Mapping[str, Column]]
 
     @property
     def draws_name(self) -> str:
@@ -152,6 +156,7 @@ class Storage(ABC):
             *content.task.range,
             self.draws_name,
             content.sums,
+            about(self.columns),
         )
 
     # --- making shards -----------------------------------------------------------------------

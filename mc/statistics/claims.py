@@ -51,17 +51,17 @@ CLAIMS_COLUMNS: Final[dict[str, Column]] = {
         "which counts as later than all that did",
     ),
     "n_holds": Column("int64", "replications", "those in which the claim holds"),
-    "share": Column("float", "", "n_holds / n, under common random numbers"),
-    **interval_columns("share", "", "share, each claim alone", OF_SHARE),
+    "share": Column("float", "share", "n_holds / n, under common random numbers"),
+    **interval_columns("share", "share", "share, each claim alone", OF_SHARE),
     **interval_columns(
         "share_together",
-        "",
+        "share",
         "share, all claims together (Bonferroni)",
         f"confidence sequence, {AT_ANY_TIME}",
     ),
     "share_defined": Column(
         "float",
-        "",
+        "share",
         "of the weakest link: share of n in which both sides come within the run; the mean "
         "difference is of these",
     ),
@@ -108,11 +108,11 @@ CLAIMS_COLUMNS: Final[dict[str, Column]] = {
     ),
     "lesson_share": Column(
         "float",
-        "",
+        "share",
         "share of these: every cell draws from one stream, so the cells of a replication do not "
         "meet the same traffic. A share depends on that, a mean difference does not",
     ),
-    **interval_columns("lesson", "", "share with the lesson's draws", OF_SHARE),
+    **interval_columns("lesson", "share", "share with the lesson's draws", OF_SHARE),
     "lesson_mean_difference": Column("float", OF_METRIC, "mean_difference with the lesson's draws"),
     "lesson_mcse": Column(
         "float", OF_METRIC, "Monte Carlo standard error of lesson_mean_difference"

@@ -40,13 +40,15 @@ COMPARISONS_COLUMNS: Final[dict[str, Column]] = (
         ),
         "share_defined": Column(
             "float",
-            "",
+            "share",
             "share of n among the replications that are compared: in the others the metric did not "
             "come within the run in one cell or in both; the mean is without these",
         ),
         "mean_difference": Column("float", OF_METRIC, "mean over replications of cell - baseline"),
         "sd": Column(
-            "float", OF_METRIC, "standard deviation of the difference between replications"
+            "float",
+            OF_METRIC,
+            "standard deviation, between replications, of the difference to the baseline",
         ),
         "mcse": Column(
             "float", OF_METRIC, "Monte Carlo standard error of the mean difference: sd / sqrt(n)"
@@ -58,7 +60,7 @@ COMPARISONS_COLUMNS: Final[dict[str, Column]] = (
     | {"relative_change": Column("float", "", "mean of the cell over mean of the baseline, less 1")}
     | interval_columns("relative", "", "relative change", "delta method, paired")
     | {
-        f"share_{name}{end}": Column("float", "", f"{meaning}{text}")
+        f"share_{name}{end}": Column("float", "share", f"{meaning}{text}")
         for name, text in (
             ("less", "replications in which the cell is below its baseline"),
             ("equal", "replications in which both are equal, and come within the run"),

@@ -154,7 +154,7 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
         (n == 0, "no replication"),
         (n == 1, "one replication"),
         (n_nonzero == 0, "0 in all {n:,}; another value comes in at most {unseen} of runs (95 %)"),
-        (_few_nonzero(n, n_nonzero), "{n_nonzero} of {n} values not zero"),
+        (_few_nonzero(n, n_nonzero), "other than 0 in {n_nonzero} of {n}: too few for an interval"),
         (
             np.isnan(skewness),
             "the same in all {n:,}; another value comes in at most {unseen} of runs (95 %)",

@@ -351,7 +351,9 @@ class Stack:
         if metric.per:
             per, defined = self.columns[metric.per]
             known = known & defined & (per > 0)
-            fractions = np.where(known, numbers, 0), np.where(known, per, 1)
+            fractions = numbers, per
+            if not known.all():
+                fractions = np.where(known, numbers, 0), np.where(known, per, 1)
             numbers = in_steps(np.divide(*fractions))
         has_divisor = divisors > 0
         known = known & has_divisor[:, np.newaxis]

@@ -63,8 +63,10 @@ TRAFFIC: Final = ("requests", "window_requests")
 
 
 def _quantile_columns(name: str, share: str) -> dict[str, Column]:
-    later = "that is later than the run" + (", or n too small" if name in OUTER else "")
-    meaning = f"smallest value that {share} of the replications reach at most; NULL where {later}"
+    late = "that is later than the run" + (", or n too small" if name in OUTER else "")
+    meaning = (
+        f"smallest value that at least {share} of replications do not exceed; NULL where {late}"
+    )
     return {name: Column("float", OF_METRIC, meaning)} | interval_columns(
         name, OF_METRIC, f"{share} quantile", "order statistics, exact"
     )
@@ -81,12 +83,12 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
         ),
         "share_defined": Column(
             "float",
-            "",
+            "share",
             "share of replications in which the metric is defined; what did not come within the "
             "run (drain) counts as later in quantiles and shares",
         ),
     }
-    | interval_columns("share_defined", "", "share", OF_SHARE)
+    | interval_columns("share_defined", "share", "share", OF_SHARE)
     | {
         "mean": Column("float", OF_METRIC, "mean over the replications in which it is defined"),
         "sd": Column("float", OF_METRIC, "standard deviation between replications"),
@@ -103,9 +105,9 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
     }
     | {
         "max": Column("float", OF_METRIC, "largest value"),
-        "share_zero": Column("float", "", "share of replications in which the metric is 0"),
+        "share_zero": Column("float", "share", "share of replications in which the metric is 0"),
     }
-    | interval_columns("share_zero", "", "share", OF_SHARE)
+    | interval_columns("share_zero", "share", "share", OF_SHARE)
     | {
         "worst_mean": Column(
             "float",
@@ -120,10 +122,10 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
     )
     | {
         "share_above_capacity": Column(
-            "float", "", "share of replications in which a peak exceeds the usual capacity"
+            "float", "share", "share of replications in which a peak exceeds the usual capacity"
         ),
     }
-    | interval_columns("share_above_capacity", "", "share", OF_SHARE)
+    | interval_columns("share_above_capacity", "share", "share", OF_SHARE)
     | {
         "adjusted_mean": Column(
             "float",
@@ -157,17 +159,18 @@ SUMMARY_COLUMNS: Final[dict[str, Column]] = (
         "published_percentile": Column(
             "float",
             "%",
-            "replications below the published figure, those equal to it as printed counted half",
+            "replications below the published figure, those equal to it as printed counted half; "
+            "all other shares go from 0 to 1",
         ),
         "published_tail": Column(
             "float",
-            "",
+            "share",
             "two-sided tail: twice the share of replications that lie at least as far to its side, "
             "the published one counted among them",
         ),
         "published_joint": Column(
             "float",
-            "",
+            "share",
             "share of runs by the lesson's own generator in which some of the published figures "
             "lies as far out as this one, the published run counted among them: its p value among "
             "all of them together",

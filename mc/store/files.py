@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mc.model.columns import About
 from mc.store.paths import is_remote
 
 if TYPE_CHECKING:  # each takes a fifth of a second, which `check` and `status` do not need
@@ -115,7 +116,7 @@ def write_table(
     folder: Path,
     name: str,
     table: pl.DataFrame | Iterable[pl.DataFrame],
-    about: Mapping[str, Mapping[str, str]] | None = None,
+    about: About | None = None,
 ) -> str:
     """Write one of `TABLES`, whole or not at all, and give the SHA-256 of the file.
 
@@ -146,7 +147,7 @@ def write_table(
 
 def table_bytes(
     table: pl.DataFrame | Iterable[pl.DataFrame],
-    about: Mapping[str, Mapping[str, str]] | None = None,
+    about: About | None = None,
 ) -> bytes:
     """Code a table, see `write_table`.
 
@@ -156,13 +157,12 @@ def table_bytes(
     import polars as pl
 
     parts = [table] if isinstance(table, pl.DataFrame) else table
-    told = about or {}
-    groups = (_told(group.to_arrow(), told) for group in _in_groups(parts, _LINES_PER_GROUP))
-    units = {name: one["unit"] for name, one in told.items()}
-    return parquet(groups, _LINES_PER_GROUP, units_footer(units))
+    known = about or {}
+    groups = (told(group.to_arrow(), known) for group in _in_groups(parts, _LINES_PER_GROUP))
+    return parquet(groups, _LINES_PER_GROUP, units_footer(known))
 
 
-def _told(table: pa.Table, about: Mapping[str, Mapping[str, str]]) -> pa.Table:
+def told(table: pa.Table, about: About) -> pa.Table:
     """Give the fields of a table what is said of them."""
     import pyarrow as pa
 
@@ -187,9 +187,9 @@ def _in_groups(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFram
     yield pl.concat(left)
 
 
-def units_footer(units: Mapping[str, str]) -> dict[bytes, bytes]:
+def units_footer(about: About) -> dict[bytes, bytes]:
     """What a file says of the units of its columns: JSON under the key `units`."""
-    known = {name: unit for name, unit in units.items() if unit}
+    known = {name: one["unit"] for name, one in about.items() if one["unit"]}
     return {UNITS_KEY: json.dumps(known).encode()} if known else {}
 
 

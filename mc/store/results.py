@@ -14,9 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model import HEADLINE, METRICS, PARAMETERS, Column, Metric, metrics_of, units
-from mc.model.columns import BUDGET_TEXT, OF_METRIC
-from mc.model.digits import axis_text, counted, format_estimate, half_width, readers_second
+from mc.model import HEADLINE, METRICS, PARAMETERS, Column, metrics_of, units
+from mc.model.columns import BUDGET_TEXT, OF_METRIC, about
+from mc.model.digits import (
+    MIN_REPLICATIONS,
+    axis_text,
+    counted,
+    format_estimate,
+    half_width,
+    readers_second,
+)
 from mc.store.files import (
     FOLDERS,
     LOCK,
@@ -42,6 +49,13 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("cell", "replication", "seed")
 """Columns of rows that are no counters."""
+
+_INSTEAD: Final = {
+    "rows": "all tables, figures and comparisons with the baseline policy are there; what needs "
+    'rows (best, frontier, other pairs) takes a run with keep = "rows" into another folder',
+    "histograms": "they can be counted from its rows",
+}
+"""What helps where something else is kept."""
 
 HTML_CELLS: Final = 20
 """A notebook shows no more cells."""
@@ -93,13 +107,9 @@ def new_manifest(
         },
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "cells": list(cells),
-        "columns": {table: _described(named) for table, named in columns.items()},
-        "metrics": _described(metrics_of(point.parameters for point in experiment.points)),
+        "columns": {table: about(named) for table, named in columns.items()},
+        "metrics": about(metrics_of(point.parameters for point in experiment.points)),
     }
-
-
-def _described(declared: Mapping[str, Column] | Mapping[str, Metric]) -> dict[str, dict[str, str]]:
-    return {name: {"unit": one.unit, "meaning": one.meaning} for name, one in declared.items()}
 
 
 def is_of_run(shard: Shard, manifest: Mapping[str, Any]) -> bool:
@@ -337,8 +347,9 @@ class Results:
     def histograms(self) -> pl.DataFrame:
         """With ``keep = "histograms"``: in how many replications each value occurs.
 
-        Columns `cell`, `metric`, `value` (of a ratio of counters `quotient`; both NULL where the
-        metric is undefined), `count`; sorted.
+        Columns `cell`, `metric`, `value` (of `window_rate` and `times_usual` the `window_calls`,
+        which are to be divided; of a ratio of counters `quotient`; both NULL where the metric is
+        undefined), `count`; sorted.
         """
         import polars as pl
 
@@ -356,7 +367,9 @@ class Results:
 
     def _must_keep(self, wanted: str) -> None:
         if self._keep != wanted:
-            raise FolderError(f"{self.folder}: keeps {self._keep}, not {wanted}")
+            raise FolderError(
+                f"{self.folder}: keeps {self._keep}, not {wanted}; {_INSTEAD[wanted]}"
+            )
 
     def _shards(self) -> list[Path]:
         """The shards of a finished run, or those that exist of another."""
@@ -423,7 +436,8 @@ class Results:
             for metric in metrics:
                 estimate = estimates[cell["cell"], metric]
                 mean, error = format_estimate(estimate["mean"], half_width(estimate))
-                texts.append(f"{mean} ± {error}" if error else mean)
+                rough = "~" if estimate["n"] < MIN_REPLICATIONS else ""
+                texts.append(f"{mean} ± {rough}{error}" if error else mean)
             lines.append("".join(f"<td>{html.escape(text)}</td>" for text in texts))
         n_more = self.cells.height - shown.height
         more = f"<p>{n_more:,} more cells are in .cells and .summary</p>" if n_more else ""
@@ -431,7 +445,8 @@ class Results:
             f"<p><b>{html.escape(self.manifest['title'])}</b>: "
             f"{counted(self.cells.height, 'cell')}, "
             f"{counted(self.manifest['n_rows'], 'row')}, in {html.escape(str(self.folder))}; "
-            "means ± half of their 95 % intervals</p>"
+            "means ± half of their 95 % intervals, "
+            f"~ of fewer than {MIN_REPLICATIONS} replications: rough</p>"
             f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{more}"
         )
 

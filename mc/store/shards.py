@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mc.model import METRICS
+from mc.model.columns import About
 from mc.store.files import (
     FOLDERS,
     REJECTED,
     check_guard,
     parquet,
     sha256,
+    told,
     units_footer,
     write,
 )
@@ -135,6 +136,7 @@ def write_shard(
     stop: int,
     draws: str,
     sums: Mapping[str, Any] | None = None,
+    about: About | None = None,
 ) -> None:
     """Write what is kept of some cells for replications `start` .. `stop` - 1.
 
@@ -153,6 +155,8 @@ def write_shard(
     sums : mapping, optional
         What is kept beside histograms, `baselines` and `claims` among it; whole numbers of any
         size.
+    about : mapping, optional
+        Unit and meaning of the columns.
     """
     footer = {
         "cells": list(cells),
@@ -165,7 +169,7 @@ def write_shard(
         footer["n_lines"] = table.height
         footer |= {"baselines": sums["baselines"], "claims": list(sums["claims"])}
         footer["counting"] = sums["counting"]
-    content = shard_bytes(table, footer, sums)
+    content = shard_bytes(table, footer, sums, about)
     cells_id = sha256("".join(identities).encode())[:6]
     name = (
         f"{cells[0]:06d}-{cells[-1]:06d}-{cells_id}-{start:010d}-{stop:010d}"
@@ -176,22 +180,25 @@ def write_shard(
 
 
 def shard_bytes(
-    table: pl.DataFrame, footer: Mapping[str, Any], sums: Mapping[str, Any] | None = None
+    table: pl.DataFrame,
+    footer: Mapping[str, Any],
+    sums: Mapping[str, Any] | None = None,
+    about: About | None = None,
 ) -> bytes:
     """Encode rows or histograms of the cells and the replications that the footer names."""
     # beside the schema and not in it, of which pyarrow keeps two: with many cells the footer is
     # as long as the rows
-    metadata = {_FOOTER_KEY: json.dumps(footer).encode()}
+    known = {name: one for name, one in (about or {}).items() if name in table.columns}
+    metadata = {_FOOTER_KEY: json.dumps(footer).encode()} | units_footer(known)
     if sums is None:
         n = footer["stop"] - footer["start"]
         # whole cells in a row group, so that a reader of one cell skips the others
         size = n * max(1, _ROWS_PER_GROUP // n)
-        metadata |= units_footer({c: METRICS[c].unit for c in table.columns if c in METRICS})
     else:
         metadata[_SUMS_KEY] = json.dumps(sums).encode()
         size = 100 * _ROWS_PER_GROUP
     return parquet(
-        [table.to_arrow()],
+        [told(table.to_arrow(), known)],
         row_group_size=size,
         # Numbers of neighbouring rows are alike: delta coding and zstd take 8 to 10 bytes a row
         # where dictionaries and snappy take 15.
