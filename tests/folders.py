@@ -22,10 +22,14 @@ def write(folder: Path, text: str, name: str = "small.toml") -> Path:
 
 
 def run(text: str, out: Path, **options: Any) -> list[str]:
-    """Run an experiment into a folder; give what the user is told, a line each."""
+    """Run an experiment into a folder; give what the user is told, a line each.
+
+    Remarks on the file are not among it.
+    """
     told: list[str] = []
-    mc.run(write(out.parent, text), out, say=told.append, **options)
-    return told
+    file = write(out.parent, text)
+    mc.run(file, out, say=told.append, **options)
+    return [line for line in told if not line.startswith(f"{file}: ")]
 
 
 def snapshot(folder: Path) -> Snapshot:

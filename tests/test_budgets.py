@@ -232,7 +232,21 @@ def test_a_breaker_that_never_opens_is_none() -> None:
         cell = replace(STORM, budget=budget)
         got, expected = rows_of(replace(cell, breaker=breaker), cell, replications=5)
         assert got["rejected"].sum() == 0
-        assert_frame_equal(got.drop("rejected"), expected.drop("rejected"))
+        assert got["recovery"].to_list() == [0] * 5
+        of_breaker = ("rejected", "recovered", "recovery")  # which there is not without one
+        assert_frame_equal(got.drop(of_breaker), expected.drop(of_breaker))
+
+
+def test_a_breaker_whose_probes_meet_in_a_round_stays_open() -> None:
+    """Ten come in a round that serves four, so it opens again; without retries two in a round."""
+    cell = Cell(
+        rounds=3000, fault_start=500, fault_rounds=500, tries=(2, 3, 2), backoff_base=5.0,
+        arrivals_per_second=200, capacity=4,
+        breaker={"kind": "resilience4j", "wait_duration_in_open_state": "1 s"},  # type: ignore[arg-type]
+    )  # fmt: skip
+    stuck, back = rows_of(cell, replace(cell, tries=(1,)), replications=5)
+    assert stuck["recovered"].to_list() == [0] * 5
+    assert back["recovered"].to_list() == [1] * 5
 
 
 @pytest.mark.parametrize("chain", ["nested", "flattened"])

@@ -527,7 +527,7 @@ def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
     assert "a request may wait longer than the run goes on after the fault" in checked.stderr
     out = str(tmp_path / "late")
     ran = runner.invoke(app, ["run", str(file), "--out", out])
-    told = "Undecided when the runs end, neither successful nor dropped: up to "
+    told = "are undecided when the runs end, neither successful nor dropped, in 1 of 2 cells: "
     asked = {
         "best": ["--metric", "dropped"],
         "frontier": ["failed_share", "multiplier"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from mc.experiment import (
@@ -22,8 +24,11 @@ from mc.experiment import (
     of_source,
     read,
 )
+from mc.experiment.remarks import effect_of, overflow
 from mc.model import PARAMETERS, Cell
 from mc.model.faults import Fault
+from mc.model.traffic import Traffic
+from mc.runner import simulate
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
@@ -1004,7 +1009,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             "1 cell is compared with nothing: exclude leaves the baseline out",
         ),
         (
-            '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = 2\n'
+            '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = 5\n'
             '[grid]\nbudget = ["none", 1]\nbackoff_cap = [8, 16]',
             "3 cells repeat others: without retries, budget and backoff change nothing",
         ),
@@ -1015,7 +1020,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ("[fixed]\nfault_rounds = 100\nrounds = 1400\ntries = 27\nbackoff_cap = 32", None),
         (
             "[fixed]\nfault_rounds = 2000\nrounds = 2700\ntries = 9\nbackoff_cap = 16\n"
-            "arrivals_per_second = 500",
+            "arrivals_per_second = 50000\ncapacity = 600",
             "what the fault leaves behind cannot be served in the rest of the run",
         ),
         (
@@ -1051,6 +1056,17 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             "cancel changes nothing: without timeout and deadline",
         ),
         ("[fixed]\nqueue = 9\ncancel = true\ndeadline = 9", None),
+        ('[fixed]\narrivals_per_second = "400/s"', "without a queue what arrives in a round"),
+        ('[fixed]\narrivals_per_second = "400/s"\nqueue = 6', None),
+        (
+            '[fixed]\nfault_rounds = 9\ntries = 2\nfailure_rate = "20 %"\nbackoff_base = 32',
+            "served calls fail and are retried in the calm, too",
+        ),
+        (
+            '[fixed]\nbreaker = {kind = "resilience4j"}\ncapacity = 5\ntries = [3, 4]',
+            "the calls that a half-open breaker permits may come in one round",
+        ),
+        ('[fixed]\nbreaker = {kind = "resilience4j"}\ncapacity = 5', None),
         ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
         ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
     ],
@@ -1064,6 +1080,69 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
     got = (*experiment.remarks, *experiment.hints)
     assert len(got) == (expected is not None)
     assert all(str(remark).startswith(str(expected)) for remark in got)
+
+
+@pytest.mark.parametrize("capacity", [6, 6.5, 3, 12])
+def test_chance_makes_calls_fail_in_the_calm_as_the_poisson_sum_says(capacity: float) -> None:
+    """Of 400/s in rounds of 10 ms and a capacity of 600/s, 4.9 %; beyond what the load does."""
+    chance = [math.exp(-4) * 4**n / math.factorial(n) for n in range(100)]
+    rooms = [int(capacity), math.ceil(capacity)]
+    beyond = [
+        math.fsum(p * max(0, n - room) for n, p in enumerate(chance)) - max(0, 4 - room)
+        for room in rooms
+    ]
+    got = overflow(Cell(arrivals_per_second=400, capacity=capacity))
+    assert got == pytest.approx(sum(beyond) / 2 / 4, rel=1e-6)  # of 6.5, every second room
+
+
+def test_traffic_that_varies_overflows_by_the_mean_of_each_round() -> None:
+    rates = Cell(rounds=100, traffic=Traffic.of({"rates": [[0, 4.0], [50, 4.0], [50, 2.0]]}))
+    four, two = (overflow(Cell(arrivals_per_second=100 * x)) for x in (4, 2))
+    assert overflow(rates) == pytest.approx((4 * four + 2 * two) / 6)
+    known = Cell(rounds=100, traffic=Traffic.of({"counts": [700], "per": 100}))
+    assert overflow(known) == 0, "7 in every round exceed 6 for certain, not by chance"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            'backoff_base = "100 ms"\n[grid]\nbackoff_cap = ["100 ms", "1 s", "4 s"]',
+            "backoff_cap 1 s, 4 s: the same rows in some cells or all, in three: the waits",
+        ),
+        (
+            "[grid]\nclients = [1, 50]",
+            "clients 1, 50: the same rows in",
+        ),
+        ("budget = 0.1\n[grid]\nclients = [1, 50]", None),
+        (
+            '[grid]\ndeadline = ["60 ms", "70 ms"]',
+            "deadline 60 ms, 70 ms: the same rows in",
+        ),
+        ('queue = 9\n[grid]\ndeadline = ["60 ms", "70 ms"]', None),
+        ('jitter = "none"\n[grid]\njitter_share = [0.1, 0.2]', "jitter_share 10 %, 20 %: the same"),
+    ],
+)
+def test_values_that_change_nothing_are_remarked_and_have_the_same_rows(
+    tmp_path: Path, values: str, expected: str | None
+) -> None:
+    policies = '[[policy]]\nname = "three"\ntries = [3]\n[[policy]]\nname = "nine"\ntries = [9]\n'
+    path = tmp_path / "idle.toml"
+    text = f'title = "t"\n[fixed]\nfault_rounds = 30\nrounds = 600\n{values}\n{policies}'
+    path.write_text(text)
+    experiment = read(path)
+    told = [remark for remark in experiment.remarks if "the same rows" in remark]
+    assert len(told) == (expected is not None)
+    assert all(remark.startswith(str(expected)) for remark in told)
+    cells = [point.parameters for point in experiment.points]
+    rows = simulate(cells, replications=5, seed=1)
+    alike: dict[object, list[pl.DataFrame]] = {}
+    for number, cell in enumerate(cells):
+        of_cell = rows.filter(cell=number).drop("cell", "expired", strict=False)
+        alike.setdefault(effect_of(cell), []).append(of_cell)
+    assert (len(alike) < len(cells)) == (expected is not None)
+    for first, *others in alike.values():
+        assert all(other.equals(first) for other in others)
 
 
 EVERYTHING = """

@@ -26,14 +26,14 @@ replications = 60
 [fixed]
 rounds = 300
 arrivals_per_second = 120
-capacity = 2
+capacity = 6
 fault_start = 50
 fault_rounds = 60
 [[policy]]
 name = "none"
 [[policy]]
-name = "three"
-tries = [3]
+name = "five"
+tries = [5]
 [grid]
 backoff_cap = [8, 16]
 threshold = [10, 20]
@@ -104,7 +104,9 @@ def test_time_and_bytes_are_estimated_for_what_is_missing(file: str) -> None:
     plan = mc.plan(file, jobs=1)
     assert plan.core_seconds > 0
     assert plan.table_seconds > 0
-    assert plan.seconds == plan.core_seconds / plan.n_cores + plan.table_seconds
+    assert plan.page_seconds > 0
+    of_one_core = plan.table_seconds + plan.page_seconds
+    assert plan.seconds == plan.core_seconds / plan.n_cores + of_one_core
     assert plan.n_bytes > 0
     assert plan.n_bytes_there == 0
 

@@ -447,5 +447,8 @@ def test_a_folder_says_how_many_runs_come_back_and_when(tmp_path: Path) -> None:
 
     shown = " ".join(CliRunner().invoke(app, ["show", str(folder)]).stdout.split())
     assert "queue, and whether it comes back" in shown
-    assert shown.count("the model has no queue that could keep the storm alive") == 1
+    assert (
+        shown.count("without a queue, a breaker or a throttle nothing else keeps a storm alive")
+        == 1
+    )
     assert "Queue and recovery" in reports.report(results, png=False).read_text("utf-8")

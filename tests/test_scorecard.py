@@ -11,7 +11,7 @@ from rich.console import Console
 
 import mc
 from mc.cli.screen import MAX_LINES, screen
-from mc.decisions.scorecard import MOST_LINES, scorecards
+from mc.decisions.scorecard import MOST_LINES, Score, scorecards
 from mc.model.digits import format_estimate, half_width, known_digits, share_ends, short_estimate
 from mc.statistics.intervals import share_interval
 
@@ -140,6 +140,38 @@ def test_a_sweep_shows_the_frontier_and_every_policy() -> None:
         for line in card.lines:  # equal cells share a line
             groups = frontier.filter(pl.col("cell").is_in(list(line.cells)))["group"]
             assert groups.n_unique() == 1
+
+
+def test_an_axis_on_which_it_depends_whether_runs_recover_is_not_folded() -> None:
+    """Two tries of 200/s are more than 300/s: without cancelling the queue never empties."""
+    results = run(
+        "rounds_per_second = 10\narrivals_per_second = 200\ncapacity = 30\nqueue = 1000\n"
+        "timeout = 10\ntries = [2]\nfault_start = 50\nfault_rounds = 50\n"
+        "[grid]\nbackoff_base = [1, 2, 3, 4, 5, 6, 7]\ncancel = [false, true]\n",
+        n=40,
+        rounds=300,
+    )
+    [card] = scorecards(results)
+    assert card.flips == ("cancel",)
+    column = [column.metric for column in card.columns].index("recovered")
+    shares = {line.place["cancel"]: line.scores[column].mean for line in card.lines}  # type: ignore[union-attr]
+    assert shares == {"false": 0, "true": 100}
+    n_left = 14 - sum(len(line.cells) for line in card.lines)
+    assert card.caption.startswith(f"14 cells, {n_left} not shown; least failures for their load")
+    assert card.caption.endswith("pairs that differ in cancel alone, of which one recovers.")
+    [stuck] = [line for line in card.lines if line.place["cancel"] == "false"]
+    assert stuck.undecided > 0.001
+    assert any("false †" in line or "† " in line for line in lines(results))
+
+
+def test_a_mean_of_few_runs_is_not_printed() -> None:
+    """Of the runs that have such a number; of all of them it may be exact without an interval."""
+    known = Score(3.57, 0.25, 0.1, None, 0.94, 188, is_best=False, of_runs=False)
+    alone = known._replace(half_width=None)
+    assert known.is_known
+    assert (alone.text, alone.n_of) == ("–", "188 of 200")
+    assert known._replace(n=2, share=0.01).known == "–"
+    assert alone._replace(mean=0.0, share=1.0).text == "0"
 
 
 def test_cells_on_a_line_are_named_by_what_they_have_in_common() -> None:

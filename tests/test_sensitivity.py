@@ -14,7 +14,7 @@ import mc
 from mc.cli import app
 from mc.model import Cell
 from mc.model.budgets import Ratio
-from mc.runner.halving import SHOWN, with_half_rounds
+from mc.runner.halving import SHOWN, _conclusion, with_half_rounds
 
 DEGRADATION: Final = """
 title = "rounds of 20 ms"
@@ -62,7 +62,7 @@ def test_more_is_dropped_with_shorter_rounds(file: Path) -> None:
 
     The intervals of the test are six standard errors wide.
     """
-    found = mc.sensitivity(file, replications=1000)
+    found = mc.sensitivity(file, replications=1000).means
     assert set(found["metric"]) == set(SHOWN) - {"recovery", "recovered"}  # without a queue
     line = found.filter(metric="dropped").row(0, named=True)
     assert line["mean"] == pytest.approx(254, abs=4)
@@ -111,9 +111,63 @@ def test_the_command_prints_both_results_and_writes_nothing(file: Path) -> None:
     assert list(file.parent.iterdir()) == before
 
 
+def test_it_says_what_of_the_answer_stays_the_same(file: Path) -> None:
+    """Without retries a third more fails; a rate is the same, though per round it is half."""
+    policies = """
+[[policy]]
+name = "once"
+[[policy]]
+name = "thrice"
+tries = [3]
+[[claim]]
+text = "few are dropped"
+metric = "dropped"
+policies = ["once"]
+relation = "<"
+value = 330
+[[claim]]
+text = "a small storm"
+metric = "window_rate"
+policies = ["once"]
+relation = "<"
+value = "200/s"
+"""
+    file.write_text(DEGRADATION + policies, "utf-8")
+    found = mc.sensitivity(file, replications=400)
+    assert found.claims["verdict"].to_list() == ["holds", "holds"]
+    assert found.claims["verdict_half"].to_list() == ["depends on the seed", "holds"]
+    got = found.conclusion
+    same = "With half rounds the same: the order in failures, the order in the storm, what fails"
+    assert got.startswith(same)
+    assert '1 of 2 verdicts, "few are dropped" (holds, then depends on the seed)' in got
+    assert "By more than 10 % change: failed_share (by up to +" in got
+
+
+def test_cells_that_change_places_are_named() -> None:
+    """The errors are a hundredth of the differences, or, for the third cell, a hundred times."""
+    means = pl.DataFrame(
+        {
+            "cell": [0, 1, 2],
+            "scenario": ["outage"] * 3,
+            "policy": ["a", "b", "c"],
+            "metric": ["failed_share"] * 3,
+            "mean": [0.1, 0.2, 0.3],
+            "half_rounds": [0.3, 0.2, 0.1],
+            "mcse": [0.001, 0.001, 10.0],
+            "mcse_half": [0.001, 0.001, 10.0],
+            "change": [2.0, 0.0, -0.7],
+            "low": [0.19, -0.01, None],
+            "high": [0.21, 0.01, None],
+        }
+    )
+    got = _conclusion(means, pl.DataFrame())
+    assert "Not the same: in failures a and b (outage) surely change places." in got
+    assert "failed_share (by up to +200 % in 1 of 3 cells)" in got
+
+
 def test_the_two_samples_share_no_draws(file: Path) -> None:
     """With one seed the first half of a run would have the same: calls correlate by 0.6."""
-    found = mc.sensitivity(file, replications=300, seed=5)
+    found = mc.sensitivity(file, replications=300, seed=5).means
     n_half = mc.simulate([with_half_rounds(CELL)], replications=300, seed=6)["dropped"]
     line = found.filter(metric="dropped").row(0, named=True)
     assert line["half_rounds"] == pytest.approx(n_half.mean())
@@ -136,7 +190,7 @@ def test_what_does_not_come_within_the_run_is_said(tmp_path: Path) -> None:
         "fault_rounds = 100\ntries = [9]\n",
         "utf-8",
     )
-    line = mc.sensitivity(path, replications=200).row(
+    line = mc.sensitivity(path, replications=200).means.row(
         by_predicate=pl.col("metric") == "drain", named=True
     )
     assert 0.4 < line["share_defined"] < 0.7

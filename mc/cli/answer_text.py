@@ -156,7 +156,7 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
 
     def told(metric: str, unit: str) -> str:
         score = score_of(results, cell, metric)
-        if score is None or score.low is None or score.high is None:
+        if score is None or not score.is_known or score.low is None or score.high is None:
             return ""
         if score.of_runs:
             return f"{score.known}{unit} (95 %: {digits.share_ends(score.low, score.high)})"

@@ -64,6 +64,7 @@ def _facts(plan: Plan) -> Facts:
             "memory": f"about {size(plan.memory_bytes)}, and {size(plan.page_memory_bytes)} for "
             "the page",
             "time": _time_text(plan),
+            "on one core": _parts_text(plan),
             "results": str(plan.folder),
         },
         after=("Nothing was written.",),
@@ -76,5 +77,14 @@ def _time_text(plan: Plan) -> str:
     threads = f"{plan.jobs} thread{'s' if plan.jobs > 1 else ''}"
     if plan.jobs != plan.n_cores:
         threads += f" and {plan.n_cores} cores"
-    on_one_core = rough_duration(plan.core_seconds + plan.table_seconds)
-    return f"about {rough_duration(plan.seconds)} on {threads}; {on_one_core} on one core"
+    return f"{plan.most}about {rough_duration(plan.seconds)} on {threads}"
+
+
+def _parts_text(plan: Plan) -> str:
+    """How long each part takes on one core."""
+    if plan.finished:
+        return ""
+    rows, tables, page = map(
+        rough_duration, (plan.core_seconds, plan.table_seconds, plan.page_seconds)
+    )
+    return f"rows {rows}, tables {tables}, page {page}"

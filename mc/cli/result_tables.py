@@ -341,7 +341,7 @@ def is_share_of_runs(estimate: Mapping[str, Any]) -> bool:
 def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
     """Yield what the means that are shown need to be understood."""
     from mc.model import NO_STORM_STAYS
-    from mc.model.digits import share_text, unseen
+    from mc.model.digits import FEW, has_known_mean, share_text, unseen
 
     shown = [
         cell[metric]
@@ -363,6 +363,8 @@ def notes_on(cells: Estimates, metrics: Sequence[str]) -> Iterator[str]:
         yield f"drain: {NO_STORM_STAYS}."
     if any(e["share_defined"] < 1 for e in shown):
         yield "% of runs: those in which it comes within the run; mean and ± are of these."
+    if not all(map(has_known_mean, shown)):
+        yield f"–: fewer than {FEW} runs have one, or their mean has no interval."
 
 
 def _is_certain(cell: Mapping[str, Any], metric: str) -> bool:

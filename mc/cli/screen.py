@@ -6,7 +6,7 @@ import math
 import shlex
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,11 +37,14 @@ MAX_CLAIMS: Final = 10
 _CLAIM_LINES: Final = 7
 """Lines that are kept for claims, if there are as many."""
 
-_HEAD_LINES: Final = 4
-"""Lines of a scorecard beside those of its cells."""
+_HEAD_LINES: Final = 7
+"""Lines of a scorecard beside those of its cells, the caption of a sweep included."""
 
 _LEAST_NAME: Final = 16
 """A name has at least as many characters of a line; ranges are left out before it gets fewer."""
+
+UNDECIDED_MARK: Final = " †"
+"""After the name of a cell."""
 
 _GAP: Final = 2
 """Spaces between columns."""
@@ -172,7 +175,11 @@ class _Table:
         self.card = card
         self.title = card.scenario if with_name else ""
         self.places = [
-            [of.place.get(name, "any") for name in card.coordinates] for of in card.lines
+            [
+                of.place.get(name, "any") + (UNDECIDED_MARK if of.undecided and not i else "")
+                for i, name in enumerate(card.coordinates)
+            ]
+            for of in card.lines
         ]
         self.place_heads = [
             ("", "") if name == "policy" else _axis_head(name) for name in card.coordinates
@@ -242,12 +249,7 @@ class _Table:
                 text.append(f"{number:>{_GAP + w.whole - w.entry + w.number}}", style)
                 text.append(f"{' ' if w.span else ''}{span:<{w.span}}", "dim")
             lines += [text, *(Text(f"  {part}") for part in rest)]
-        if self.card.on_frontier is not None:
-            told = (
-                f"{self.card.n_cells:,} cells; these failed least for their load. Surely on that "
-                f"frontier: {self.card.on_frontier}."
-            )
-            lines.append(Text(told, "dim"))
+        lines += [Text(part, "dim") for part in textwrap.wrap(self.card.caption, width)]
         return lines
 
 
@@ -285,7 +287,9 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
     if score is None:
         return "-"
     text = score.text if with_error else score.known
-    if score.share < 1 and with_share:
+    if not score.is_known:
+        text += f" {score.n_of}" if with_share else ""
+    elif score.share < 1 and with_share:
         text += f" in {100 * score.share:.3g} %"
     return f"{'*' if score.is_best else ''}{text}"
 
@@ -306,7 +310,7 @@ def _digits(number: float, like: float) -> str:
     return f"{number:.{decimals}f}" if number else "0"
 
 
-def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]:
+def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
     scores = [s for table in tables for line in table.card.lines for s in line.scores if s]
     parts = [layout.legend] if any(score.half_width for score in scores) else []
     if any(score.is_best for score in scores):
@@ -316,6 +320,10 @@ def _legend(tables: Iterable[_Table], layout: _Layout, width: int) -> list[Text]
     shown = {column.metric for table in tables for column in table.card.columns}
     if "drain" in shown:
         parts.append(f"gone after: {NO_STORM_STAYS}")
+    if any(not score.is_known for score in scores):
+        parts.append("–: so few runs have one, or so skewed, that their mean is not known")
+    if any(line.undecided for table in tables for line in table.card.lines):
+        parts.append("†: requests are undecided")
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 

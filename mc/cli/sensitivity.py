@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mc.cli import options
@@ -27,8 +28,9 @@ def sensitivity(
 
     Nothing is written. FILE is run as it is, and with rounds half as long, every time and capacity
     converted: the same system, but what arrives within a round meets its capacity together, so
-    shorter rounds drop more as a rule. At most 1,000 replications of each cell are made unless
-    --replications asks for more.
+    shorter rounds drop more as a rule. At the end it says whether the order of the policies, the
+    best of them and the verdicts of the claims are the same, and what changes much. At most 1,000
+    replications of each cell are made unless --replications asks for more.
     """
     with interruptible("stopped; run the same command again"):
         from mc import runner
@@ -41,22 +43,24 @@ def sensitivity(
             overrides=options.name_values(settings),
             say=write_message,
         )
-        print_answers(found, form, _blocks)
+        print_answers(found.means, form, partial(_blocks, conclusion=found.conclusion))
 
 
-def _blocks(found: pl.DataFrame) -> Iterator[RenderableType]:
+def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
     from mc.model.digits import counted, format_estimate, half_width
+    from mc.runner.halving import place_text
 
     n = counted(int(found["n"].max() or 0), "replication")  # type: ignore[arg-type]
     yield f"Means of {n}, with rounds as in the file and half as long, and"
     yield "their difference with the half-width of its 95 % interval (each alone)."
     names = found.columns[1 : found.columns.index("metric")]
     for key, lines in found.group_by(names, maintain_order=True):
-        yield Text("\n" + ", ".join(str(value) for value in key if value != "default"), "bold")
+        place = dict(zip(names, map(str, key), strict=True))
+        yield Text(f"\n{place_text(place)}", "bold")
         table = table_of("metric", "as given", "half rounds", "difference", "±", "change in %")
         for line in lines.iter_rows(named=True):
             difference, error = format_estimate(
@@ -75,6 +79,7 @@ def _blocks(found: pl.DataFrame) -> Iterator[RenderableType]:
         yield Text("in ... %: runs in which it comes before they end; the mean is of these", "dim")
     if any(map(is_rough, found.drop_nulls("low").iter_rows(named=True))):
         yield Text(ROUGH, "dim")
+    yield f"\n{conclusion}"
 
 
 def _mean(mean: float | None, share: float) -> str:

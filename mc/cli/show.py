@@ -188,6 +188,10 @@ def _markdown_rows(table: ScenarioTable) -> Iterator[list[str]]:
 
 
 def _markdown_mean(estimate: Mapping[str, Any]) -> str:
+    from mc.model import digits
+
+    if not digits.has_known_mean(estimate):
+        return digits.of_runs(estimate)
     share = percent_defined(estimate)
     of_runs = f" (in {share} % of runs)" if share else ""
     return with_error(*estimate_texts(estimate, "mean")) + of_runs

@@ -35,6 +35,8 @@ def status(folder: options.Folder, form: options.Format = "table") -> None:
 def _facts(status: Status) -> Facts:
     share = status.n_done / status.n_rows
     state, more = _state(status)
+    # cells that are precise enough stop before they have all of these
+    at_most = "at most " if status.manifest["experiment"]["precision"] else ""
     return Facts(
         title=status.manifest["title"],
         data={
@@ -48,7 +50,7 @@ def _facts(status: Status) -> Facts:
         },
         texts={
             "state": f"{state}{more}",
-            "rows": f"{status.n_done:,} of {status.n_rows:,} "
+            "rows": f"{status.n_done:,} of {at_most}{status.n_rows:,} "
             f"({math.floor(1000 * share) / 10:.1f} %), {status.n_missing:,} are missing",
             "shards": f"{status.n_shards:,}, {size(status.n_bytes)}",
             "put aside": f"{counted(status.n_rejected, 'file')} (in rejected/)"
@@ -58,7 +60,7 @@ def _facts(status: Status) -> Facts:
             "tables": ", ".join(status.tables) or "none yet",
             "time left": ""
             if status.seconds_left is None
-            else f"about {rough_duration(status.seconds_left)}",
+            else f"{at_most}about {rough_duration(status.seconds_left)}",
             "results": str(status.folder),
         },
     )

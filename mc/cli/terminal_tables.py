@@ -165,10 +165,13 @@ def _labelled(
     shown: ScenarioTable, cell: Mapping[str, Any], adjusted: bool
 ) -> dict[str, list[str]]:
     """The lines of a cell by label, with an entry for each metric."""
-    from mc.model.digits import MISSING, format_estimate, half_width
+    from mc.model.digits import MISSING, format_estimate, half_width, has_known_mean
 
     estimates = [cell[metric] for metric in shown.metrics]
-    means = [format_estimate(e["mean"], half_width(e)) for e in estimates]
+    means = [
+        format_estimate(e["mean"], half_width(e)) if has_known_mean(e) else ("–", "")
+        for e in estimates
+    ]
     lines = {
         "mean": [mean for mean, _ in means],
         "±": [_error(e) for e in estimates],

@@ -5,15 +5,14 @@ Every answer is paired: the cells have met the same traffic and the same luck.
 
 from mc.decisions.choosing import (
     QuestionError,
-    cell_name,
     coordinates,
     metric_named,
-    place_name,
     places,
     select,
 )
 from mc.decisions.comparing import compare
 from mc.decisions.ranking import best, best_among, frontier, frontier_among
+from mc.store import cell_name, place_name
 
 __all__ = [
     "QuestionError",

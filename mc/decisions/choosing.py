@@ -16,7 +16,7 @@ from mc.model.budgets import Ratio
 from mc.model.digits import axis_text, is_axis_value, rounds_per_second, value_text
 from mc.model.settings import Settings
 from mc.model.units import text_of
-from mc.store import FolderError, Results, axis_names
+from mc.store import FolderError, Results, axis_names, coordinate_text
 
 
 class QuestionError(FolderError):
@@ -26,12 +26,6 @@ class QuestionError(FolderError):
 def coordinates(results: Results) -> list[str]:
     """By what the cells of a folder differ: scenario, policy, and the axes of grid and design."""
     return ["scenario", "policy", *axis_names(results.manifest)]
-
-
-def cell_name(cell: Mapping[str, Any], names: Sequence[str], source: Mapping[str, Any]) -> str:
-    """Call a cell by some of its coordinates, as the experiment `source` writes them."""
-    place = {name: _text(source, name, cell[name]) for name in names if cell[name] != "default"}
-    return place_name(place) or "default"
 
 
 MAX_POLICIES: Final = 4
@@ -67,7 +61,7 @@ def places(
 
     def place(group: Sequence[Mapping[str, Any]], some: Sequence[str] = names) -> dict[str, str]:
         same = [name for name in some if len({str(cell[name]) for cell in group}) == 1]
-        texts = {name: _text(source, name, group[0][name]) for name in same}
+        texts = {name: coordinate_text(source, name, group[0][name]) for name in same}
         if "policy" in some:
             texts["policy"] = policies(group)
         return {name: texts[name] for name in some if name in texts}
@@ -81,13 +75,6 @@ def places(
         else place(group[:1], others) | ({"policy": policies(group)} if "policy" in names else {})
         for one, group in zip(short, groups, strict=True)
     ]
-
-
-def place_name(place: Mapping[str, str]) -> str:
-    """Write a place as the name of its cell."""
-    return ", ".join(
-        text if name in ("scenario", "policy") else f"{name} {text}" for name, text in place.items()
-    )
 
 
 Wanted = str | int
@@ -159,10 +146,6 @@ def select(results: Results, wanted: Wanted) -> tuple[pl.DataFrame, set[str]]:
         if not entry or left[name].n_unique() == 1:
             names.add(name)
     return cells, names
-
-
-def _text(source: Mapping[str, Any], name: str, value: Any) -> str:
-    return str(value) if name in ("scenario", "policy") else axis_text(source, name, value)
 
 
 def _written(results: Results, name: str, value: Any) -> str:

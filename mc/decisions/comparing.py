@@ -11,7 +11,6 @@ from mc import statistics, store
 from mc.decisions.choosing import (
     QuestionError,
     Wanted,
-    cell_name,
     coordinates,
     metric_named,
     select,
@@ -21,7 +20,7 @@ from mc.decisions.choosing import (
 from mc.experiment.messages import listed, quote
 from mc.model import METRICS
 from mc.statistics.intervals import LEVEL, bonferroni_level, t_half_width
-from mc.store import FolderError, Results
+from mc.store import FolderError, Results, cell_name
 
 
 def compare(

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mc.decisions.choosing import QuestionError, Wanted, cell_name, coordinates, where_all
+from mc.decisions.choosing import QuestionError, Wanted, coordinates, where_all
 from mc.experiment.messages import hint, listed, quote
 from mc.model import Metric
 from mc.model.columns import BUDGET_TEXT
@@ -19,7 +19,7 @@ from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
 from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
-from mc.store import FolderError, Results
+from mc.store import FolderError, Results, cell_name
 
 MIN_REPLICATIONS: Final = 30
 """With fewer no paired interval is to be trusted."""

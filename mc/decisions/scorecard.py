@@ -10,17 +10,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from mc.decisions.choosing import QuestionError, coordinates, place_name, places
+from mc.decisions.choosing import QuestionError, coordinates, places
 from mc.decisions.ranking import best_among, frontier_among
 from mc.model import METRICS, Metric, units
 from mc.model.digits import (
+    FEW,
     half_width,
     known_digits,
     rounds_per_second,
     short_estimate,
 )
 from mc.statistics.best import NO, YES, Goal
-from mc.store import Results
+from mc.store import Results, place_name, undecided
 
 _T = TypeVar("_T")
 
@@ -29,6 +30,9 @@ MOST_LINES: Final = 10
 
 MOST_CELLS: Final = 12
 """A scenario with more, that differ by more than their policy, is a sweep."""
+
+FLIPPED: Final = 0.5
+"""Of the runs recover so many more at one value of an axis than at another: another verdict."""
 
 ALIKE_SHARE: Final = 0.001
 """Shares of requests that differ by less are alike: one request in a thousand."""
@@ -104,14 +108,24 @@ class Score(NamedTuple):
     of_runs: bool
 
     @property
+    def is_known(self) -> bool:
+        """Whether the mean says something: of a part of the runs it needs an interval."""
+        return self.share == 1 or (self.half_width is not None and self.n >= FEW)
+
+    @property
+    def n_of(self) -> str:
+        """How many of all runs have such a number."""
+        return f"{self.n:,} of {round(self.n / self.share):,}"
+
+    @property
     def text(self) -> str:
-        """The mean with its error, see `digits.short_estimate`."""
-        return short_estimate(self.mean, self.half_width)
+        """The mean with its error, see `digits.short_estimate`; a dash where it is not known."""
+        return short_estimate(self.mean, self.half_width) if self.is_known else "–"
 
     @property
     def known(self) -> str:
         """The mean in digits of which the last is known to 1, see `digits.known_digits`."""
-        return known_digits(self.mean, self.half_width)
+        return known_digits(self.mean, self.half_width) if self.is_known else "–"
 
 
 @dataclass(frozen=True)
@@ -128,12 +142,15 @@ class Line:
         The cell; or several that are equal in every replication.
     scores : tuple of (Score or None)
         One for each column; None where the cell has no such number.
+    undecided : float
+        Share of the requests that are undecided when the runs end; 0 where that is small.
     """
 
     name: str
     place: Mapping[str, str]
     cells: tuple[int, ...]
     scores: tuple[Score | None, ...]
+    undecided: float
 
 
 @dataclass(frozen=True)
@@ -147,8 +164,9 @@ class Scorecard:
         By which its cells differ.
     columns : tuple of Column
     lines : tuple of Line
-        One for each cell; of a sweep the frontier of failures and load, and of every policy that
-        is not on it the cell with the fewest failures.
+        One for each cell; of a sweep the frontier of failures and load, of every policy that is not
+        on it the cell with the fewest failures, and for each axis in `flips` a pair of cells or
+        more that differ in it alone, of which one recovers.
     finding : str
         Its result in a sentence.
     n_cells : int
@@ -160,6 +178,8 @@ class Scorecard:
     on_frontier : int or None
         Of a sweep how many cells (equal ones counted once) are surely on the frontier; None where
         each cell has its line, or it cannot be known.
+    flips : tuple of str
+        Of a sweep the axes on which it depends whether runs recover, all else being equal.
     """
 
     scenario: str
@@ -171,6 +191,24 @@ class Scorecard:
     is_sweep: bool
     alike: bool
     on_frontier: int | None
+    flips: tuple[str, ...]
+
+    @property
+    def caption(self) -> str:
+        """Of a sweep: how many cells there are, and which have a line."""
+        if not self.is_sweep:
+            return ""
+        n_left = self.n_cells - sum(len(line.cells) for line in self.lines)
+        left = f", {n_left:,} not shown" if n_left else ""
+        named = "of each policy named" if "policy" in self.coordinates else "of all"
+        if self.on_frontier is not None:
+            also = f", and {named}" if "policy" in self.coordinates else ""
+            named = f"for their load (surely: {self.on_frontier}){also}"
+        pairs = ""
+        if self.flips:
+            axes = " or ".join(self.flips)
+            pairs = f"; and pairs that differ in {axes} alone, of which one recovers"
+        return f"{self.n_cells:,} cells{left}; least failures {named}{pairs}."
 
     @property
     def weight(self) -> float:
@@ -255,6 +293,10 @@ def _scorecard(
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
     groups = _sweep_groups(cells, estimates, table, most_lines) if is_sweep else _each(cells)
+    flips: tuple[str, ...] = ()
+    if is_sweep:
+        groups, flips = _with_flips(cells, estimates, groups, varying, most_lines)
+    late = undecided(results)
     best = {} if is_sweep else _best(results, cells, columns)
     shown = cells.filter(pl.col("cell").is_in([cell for group in groups for cell in group]))
     by_cell = {line["cell"]: line for line in shown.iter_rows(named=True)}
@@ -270,6 +312,7 @@ def _scorecard(
                 _score(column, of_cells[group[0]], by_cell[group[0]], best, results)
                 for column in columns
             ),
+            late.get(group[0], 0.0),
         )
         for place, group in zip(named, groups, strict=True)
     )
@@ -285,6 +328,7 @@ def _scorecard(
         is_sweep,
         alike,
         sure,
+        flips,
     )
 
 
@@ -296,12 +340,14 @@ def _columns_of(
         metric: estimates.filter(metric=metric)["mean"].drop_nulls().to_list()
         for metric, _ in _columns()
     }
+    # more columns do not fit a line; who waits long matters less than whether it ends
+    n_ending = len(has["recovered"])
+    ends = ["late_share", "drain" if n_ending == cells.height else "recovery"] if n_ending else []
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
         *(["peak"] if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]) else []),
-        # more columns do not fit a line; who waits long matters less than whether it ends
-        *(["drain", "late_share"] if has["recovered"] else []),
+        *ends,
         *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
@@ -473,6 +519,60 @@ def _sweep_groups(
         if name not in shown:
             chosen.append([min((c for c, p in policy.items() if p == name), key=failures)])
     return chosen
+
+
+def _with_flips(
+    cells: pl.DataFrame,
+    estimates: pl.DataFrame,
+    groups: list[list[int]],
+    varying: Sequence[str],
+    most: int,
+) -> tuple[list[list[int]], tuple[str, ...]]:
+    """Put beside cells those that differ in one axis alone, where one recovers and one does not.
+
+    For each such axis a pair, and more while there is room.
+
+    Returns
+    -------
+    groups, axes : list of list of int, tuple of str
+    """
+    known_shares = estimates.filter(metric="recovered").drop_nulls("mean")
+    recovered = dict(known_shares.select("cell", "mean").iter_rows())
+    axes, wanted = [], []
+    for axis in (name for name in varying if name != "policy"):
+        others = [name for name in varying if name != axis]
+        parts = cells.partition_by(others, maintain_order=True) if others else [cells]
+        pairs: list[tuple[int, int]] = []
+        for some in parts:
+            known = [cell for cell in some["cell"] if cell in recovered]
+            for cell in known:
+                apart, other = max((abs(recovered[one] - recovered[cell]), one) for one in known)
+                if apart >= FLIPPED:
+                    pairs.append((cell, other))
+        if pairs:
+            axes.append(axis)
+            has_line = {group[0]: i for i, group in enumerate(groups)}
+            pairs.sort(key=lambda pair: has_line.get(pair[0], len(groups)))
+            wanted.append(pairs)
+    shown = {cell for group in groups for cell in group}
+    beside: dict[int, list[int]] = {}
+    room = most - len(groups)
+    for pairs in wanted:
+        if not any(cell in shown and other in shown for cell, other in pairs):
+            cell, other = pairs[0]
+            groups = groups if cell in shown else [*groups, [cell]]
+            beside.setdefault(cell, []).append(other)
+            shown |= {cell, other}
+            room -= 1
+    for cell, other in (pair for pairs in wanted for pair in pairs):
+        if room > 0 and cell in shown and other not in shown:
+            beside.setdefault(cell, []).append(other)
+            shown.add(other)
+            room -= 1
+    complete = []
+    for group in groups:
+        complete += [group, *([other] for cell in group for other in beside.get(cell, ()))]
+    return complete, tuple(axes)
 
 
 def _best(results: Results, cells: pl.DataFrame, columns: Sequence[Column]) -> dict[str, set[int]]:

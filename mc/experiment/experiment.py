@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mc.experiment.precision import Precision
-from mc.experiment.remarks import HARDLY_MEANT, MOST_SAVED, saving_remark, share_saved
+from mc.experiment.remarks import (
+    HARDLY_MEANT,
+    MAY_BE_IDLE,
+    MOST_SAVED,
+    N_NAMED,
+    calm_remark,
+    effect_of,
+    saving_remark,
+    share_saved,
+)
 from mc.model import PARAMETERS, Cell, Generator, Thresholds, has_queue, rejects, units
 from mc.model.digits import MIN_REPLICATIONS, counted
 
 Relation = Literal["<", "<=", "=", ">=", ">", "between"]
 Keep = Literal["rows", "histograms"]
-
-N_NAMED: Final = 3
-"""A remark names no more policies than this."""
 
 _OF_RETRIES: Final = {
     *("chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
@@ -203,7 +209,10 @@ class Experiment:
             scenarios = {point.scenario for point in self.points if is_so(point.parameters)}
             if scenarios:
                 remarks.append(f"{remark}, in {', '.join(sorted(scenarios))}")
-        return (*remarks, *self._saved_up(), *self._cut_waits(), *self._without_baseline())
+        calm = calm_remark((point.scenario, point.parameters) for point in self.points)
+        remarks += [calm] if calm else []
+        remarks += [*self._saved_up(), *self._cut_waits(), *self._idle()]
+        return (*remarks, *self._without_baseline())
 
     def _saved_up(self) -> list[str]:
         """Where the calm before the fault decides what a budget does."""
@@ -237,6 +246,35 @@ class Experiment:
                     continue
                 cut.setdefault(remark, {})[name] = None
         return [f"{remark}, in {_first_of(list(names))}" for remark, names in cut.items()]
+
+    def _idle(self) -> list[str]:
+        """Which values of a parameter make no difference, all others being equal."""
+        remarks = []
+        several = [point for point in self.points if point.parameters.max_attempts > 1]
+        effects = [effect_of(point.parameters) for point in several]
+        for name, why in MAY_BE_IDLE.items():
+            if name not in self.given:
+                continue
+            others = operator.attrgetter(*(other for other in MAY_BE_IDLE if other != name))
+            alike: dict[tuple[Any, ...], list[Point]] = {}
+            for point, effect in zip(several, effects, strict=True):
+                key = (point.scenario, effect, others(point.parameters))
+                alike.setdefault(key, []).append(point)
+            largest: dict[str, list[str]] = {}  # by policy the most values that are alike
+            for points in alike.values():
+                texts = list(dict.fromkeys(_value_text(name, p.parameters) for p in points))
+                for point in points:
+                    place = point.scenario if point.policy == "default" else point.policy
+                    if len(texts) > max(1, len(largest.get(place, ()))):
+                        largest[place] = texts
+            places: dict[str, list[str]] = {}
+            for place, texts in largest.items():
+                places.setdefault(_first_of(texts), []).append(place)
+            remarks += [
+                f"{name} {texts}: the same rows in some cells or all, in {_first_of(some)}: {why}"
+                for texts, some in places.items()
+            ]
+        return remarks
 
     @property
     def given(self) -> set[str]:
@@ -288,6 +326,12 @@ def _grows_beyond(cap: float, base: float, factor: float, tries: int) -> bool:
     if tries < 3 or base <= 0 or cap <= 0:
         return False
     return math.log2(base) + (tries - 2) * math.log2(factor) > math.log2(cap)
+
+
+def _value_text(name: str, cell: Cell) -> str:
+    """A parameter of a cell as a reader is given it."""
+    of = PARAMETERS[name]
+    return units.text_of(of.dimension, getattr(cell, name), cell.rounds_per_second, of.unit)
 
 
 def _first_of(names: Sequence[str]) -> str:

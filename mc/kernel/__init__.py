@@ -51,6 +51,7 @@ from mc.kernel.layout import (
     GOES_ON,
     GROW,
     LAYER_DEADLINES,
+    MIXED,
     N_COUNTERS,
     N_RECORDED,
     NEVER,
@@ -71,6 +72,7 @@ from mc.kernel.layout import (
     ROUND_RETRIES,
     ROUND_SUCCESSFUL,
     ROUND_WAITING,
+    SRE,
     STOPPED,
     UNDEFINED,
     Alike,
@@ -313,7 +315,8 @@ def _simulate_rounds(
     budgets = empty_budgets(tables, some, parts.budgets) if parts.budgets else None
     breakers = empty_breakers(tables, some, parts.breaker) if parts.breaker else None
     clients = empty_clients(tables) if parts.budgets or parts.breaker else None
-    seconds = empty_seconds() if parts.queued or parts.closed else None
+    rejects = parts.breaker != NO_BREAKER or parts.budgets in (SRE, MIXED)
+    seconds = empty_seconds() if parts.queued or parts.closed or rejects else None
     workers = empty_workers(tables, draws.names) if parts.closed else None
     status, r, room_bits, n_places = GROW, 0, _ROOM_BITS, _PLACES
     while status in (GROW, PLACES):

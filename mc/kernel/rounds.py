@@ -34,11 +34,13 @@ from mc.kernel.layout import (
     B_K,
     C_BREAKER,
     C_BUDGETS,
+    C_CLOSED,
     C_DEADLINES,
     C_LAYERS,
     C_LIMIT_MASK,
     C_PROFILE,
     C_QUEUE,
+    C_QUEUED,
     C_SEES,
     C_THRESHOLD,
     CALLS,
@@ -61,6 +63,7 @@ from mc.kernel.layout import (
     PRIMARY,
     QUEUE_PEAK,
     RECOVERED,
+    RECOVERY,
     REFUSED,
     REJECTED,
     REQUEST_COUNT,
@@ -436,7 +439,7 @@ def replicate(
     if not has_after:
         row[SECOND_PEAK] = UNDEFINED
         row[DRAIN] = UNDEFINED
-    if seconds is not None:
+    if seconds is not None and row.size > RECOVERED:
         write_recovery(seconds, tables, c, row)
     leave_out(tables, c, row)
     return DONE
@@ -453,8 +456,13 @@ def leave_out(tables, c, row):
     can_reject = tables.scalars[c, C_BREAKER] != NO_BREAKER
     for i in range(tables.scalars[c, C_LAYERS]):
         can_reject |= tables.budgets[c, i, B_K] > 0
-    if not can_reject:
-        row[REJECTED] = UNDEFINED
+    if can_reject:
+        return
+    row[REJECTED] = UNDEFINED
+    lasts = tables.scalars[c, C_QUEUED] == 1 or tables.scalars[c, C_CLOSED] == 1
+    if row.size > RECOVERED and not lasts:
+        row[RECOVERY] = UNDEFINED
+        row[RECOVERED] = UNDEFINED
 
 
 @compiled(entry=True)
@@ -479,7 +487,8 @@ def simulate_rounds(
     clients : Clients or None
         Whose the requests are; None without budgets (but that of a table) and breakers.
     queue, seconds : Queue and Seconds, or None
-        Who waits, and how the seconds went; None where no call waits (seconds: nor workers do).
+        Who waits, and how the seconds went; None where no call waits (seconds: nor is
+        rejected, nor do workers call).
     workers : Workers or None
         Who thinks; None without a closed loop.
     tables : CellTables

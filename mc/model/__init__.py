@@ -48,6 +48,7 @@ from mc.model.metrics import (
     has_queue,
     may_recover,
     metrics_of,
+    outlives,
     rejects,
 )
 from mc.model.parameters import Kind, Parameter
@@ -94,6 +95,7 @@ __all__ = [
     "lesson_conflicts",
     "may_recover",
     "metrics_of",
+    "outlives",
     "parse_parameter",
     "rejects",
     "schedule",

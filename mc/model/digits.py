@@ -16,6 +16,9 @@ from mc.model.settings import Settings
 MIN_REPLICATIONS: Final = 200
 """With fewer, a sample tells neither its skewness nor its spread: intervals are rough."""
 
+FEW: Final = 30
+"""A mean of the runs that have such a number says nothing if fewer have one."""
+
 UNDECIDED: Final = 0.001
 """It is said if more requests than this share are undecided when the runs end."""
 
@@ -181,6 +184,21 @@ def half_width(line: Mapping[str, Any], name: str = "ci") -> float | None:
     if name == "ci" and metric is not None and metric.is_indicator and "mean" in line:
         return float(max(line["mean"] - low, high - line["mean"]))
     return float(high - low) / 2
+
+
+def has_known_mean(line: Mapping[str, Any]) -> bool:
+    """Whether the mean in a line of the summary says something.
+
+    One of a part of the runs, those that have such a number, needs an interval and `FEW` of them.
+    """
+    is_of_all = line["share_defined"] in (None, 1)
+    return is_of_all or line["n"] == 0 or (half_width(line) is not None and line["n"] >= FEW)
+
+
+def of_runs(line: Mapping[str, Any]) -> str:
+    """How many of all runs have a number, in place of its mean: – 2 of 200 runs."""
+    n_all = round(line["n"] / line["share_defined"])
+    return f"– {line['n']:,} of {n_all:,} runs"
 
 
 def placed(percentile: float) -> str:

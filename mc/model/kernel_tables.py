@@ -20,6 +20,7 @@ from mc.model.guard_tables import (
     budget_row,
     outermost_seen,
 )
+from mc.model.metrics import outlives
 from mc.model.parameters import INT32_MAX
 from mc.model.waits import TICKS, Layer
 
@@ -107,7 +108,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
     offsets, widths, polly = _by_attempt(list(wait_rows), n_waits, exact=exact)
     limits = [_retry_limits(budget, n_requests + 1, exact=exact) for budget in limit_rows]
     longest = max(1, *(waits.longest_wait(cell.layers) for cell in cells))
-    has_seconds = any(cell.queue or cell.is_closed for cell in cells)
+    has_seconds = any(map(outlives, cells))
     return kernel.CellTables(
         n_rounds=cells[0].rounds,
         **_arrivals(cells[0], exact=exact),
@@ -121,7 +122,7 @@ def tables(cells: Sequence[Cell], generator: Generator) -> CellTables:
         polly=polly,
         makers=np.array([_makers(tries, n_waits + 1) for tries in chain_rows], np.int8),
         **_by_layer(cells, n_layers),
-        seconds=_seconds(list(second_rows) if has_seconds else [], cells[0].rounds),
+        seconds=_seconds(list(second_rows), cells[0].rounds if has_seconds else 0),
         limits=np.array(limits, np.int32),
         n_requests=n_requests,
         workers=workers,

@@ -168,11 +168,15 @@ def has_queue(cell: Cell) -> bool:
     return cell.queue > 0
 
 
+def outlives(cell: Cell) -> bool:
+    """Whether a fault can outlive itself: calls wait, are rejected, or come from a closed loop."""
+    return has_queue(cell) or rejects(cell) or cell.is_closed
+
+
 def may_recover(cell: Cell) -> bool:
     """Whether the fault can outlive itself, and the run has a whole second after it."""
     start, end = cell.window
-    lasts = cell.queue > 0 or cell.is_closed
-    if not lasts or not start < end < cell.rounds:
+    if not outlives(cell) or not start < end < cell.rounds:
         return False
     per_second = Fraction(repr(cell.rounds_per_second))
     if cell.is_closed and start < max(1, math.ceil(per_second)):
@@ -252,8 +256,8 @@ _COUNTERS: Final = (  # in the kernel's order
     Metric(
         "drain",
         "rounds",
-        "from the end of the fault window until no retry was pending; without a queue nothing else "
-        "could keep the storm alive; NULL if not within the run",
+        "from the end of the fault window until no retry was pending; without a queue, a breaker "
+        "or a throttle nothing else keeps the storm alive; NULL if not within the run",
         nullable=True,
         censored_in="cells with a window",
         without_retries=0,
@@ -330,7 +334,8 @@ _COUNTERS: Final = (  # in the kernel's order
         "rounds",
         "from the end of the fault to the end of the last second in which less than 90 % as many "
         "requests succeeded as arrived, or in a closed loop as in the seconds before the fault; "
-        "NULL if one of the last five of the run is such, and without a queue or a closed loop",
+        "NULL if one of the last five of the run is such, and without a queue, a breaker, a "
+        "throttle or a closed loop",
         nullable=True,
         censored_in="cells that may recover",
         most="rounds",
@@ -340,7 +345,7 @@ _COUNTERS: Final = (  # in the kernel's order
         "recovered",
         "share",
         "1 if the run came back, if none of its last five seconds is as in recovery; else 0; NULL "
-        "without a fault, and without a queue or a closed loop",
+        "without a fault, and without a queue, a breaker, a throttle or a closed loop",
         nullable=True,
         most="one",
         worst="low",
@@ -457,7 +462,9 @@ HEADLINE: Final = (
 OF_QUEUE: Final = ("refused", "timed_out", "wasted", "queue_peak", "recovered", "recovery")
 """Columns of the third table: what waits, and whether and when the run comes back."""
 
-NO_STORM_STAYS: Final = "retries were gone; the model has no queue that could keep the storm alive"
+NO_STORM_STAYS: Final = (
+    "retries were gone; without a queue, a breaker or a throttle nothing else keeps a storm alive"
+)
 """What is said of `drain` where calls cannot wait."""
 
 RECOVERY: Final = ("failed_share", "wait_mean", "wait_max", "late", "second_peak", "drain")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
+from mc import experiment as experiments
 from mc.experiment import MAX
+from mc.experiment.remarks import calm_remark
 from mc.reports.view import View
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
@@ -21,6 +23,22 @@ def by_verdict(view: View) -> dict[str, list[dict[str, Any]]]:
     order = (FAILS, DEPENDS, OPEN, HOLDS, None)
     groups = {verdict: [c for c in view.claims if c["verdict"] == verdict] for verdict in order}
     return {verdict or "without a verdict": group for verdict, group in groups.items() if group}
+
+
+def calm(view: View) -> str:
+    """Say in sentences where chance makes calls fail in the calm; empty where that is rare."""
+    table = view.results.cells
+    decisive = [name for name in _OF_CALM if name in table.columns]  # it may be an older table
+    some = table.unique(decisive, maintain_order=True)
+    cells = experiments.cells_of(some)
+    remark = calm_remark(zip(some["scenario"], cells.values(), strict=True))
+    return f"{remark[0].upper()}{remark[1:]}." if remark else ""
+
+
+_OF_CALM: Final = (
+    *("scenario", "rounds", "rounds_per_second", "arrivals_per_second", "traffic", "capacity"),
+    *("queue", "failure_rate", "fault_start", "fault_rounds", "faults", "tries", "backoff_base"),
+)
 
 
 def published_figures(view: View) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        name: getattr(answer, name) for name in ("by_verdict", "n_missed", "published_figures")
+        name: getattr(answer, name)
+        for name in ("by_verdict", "calm", "n_missed", "published_figures")
     }
     environment.globals |= {
         "MOST_POLICIES": MOST_POLICIES,

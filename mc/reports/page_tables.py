@@ -14,7 +14,7 @@ import polars as pl
 from mc.decisions.scorecard import Score
 from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
-from mc.model.digits import MIN_REPLICATIONS
+from mc.model.digits import MIN_REPLICATIONS, has_known_mean, of_runs
 from mc.reports.notation import (
     NAMES,
     TABLED,
@@ -120,6 +120,8 @@ def _mean(view: View, cell: int, metric: str) -> Field:
     """A mean, and the range of nine of ten single runs."""
     line = view.estimate(cell, metric)
     field = _number(line["mean"], half_width(line), line["n"])
+    if not has_known_mean(line):
+        field = Field(_whole(of_runs(line)))
     if None in (line["p05"], line["p95"]) or line["n"] == 1:
         return field
     span = _whole(f"{_four(line['p05'])} to {_four(line['p95'])}")
@@ -151,7 +153,9 @@ def scores(scenario: Scenario) -> Table:
     for line in card.lines:
         mark = marks.get(line.cells[0])
         n = f"{len(line.cells)} equal cells" if len(line.cells) > 1 else ""
-        name = Field(f"{mark}: {line.name}" if mark else line.name, more=n)
+        late = f"{percent(line.undecided)} % undecided" if line.undecided else ""
+        more = ", ".join(filter(None, (n, late)))
+        name = Field(f"{mark}: {line.name}" if mark else line.name, more=more)
         lines.append((name, *map(score_field, line.scores)))
     return Table(lines, len(lines))
 
@@ -170,13 +174,15 @@ def score_field(score: Score | None) -> Field:
     if score is None:
         return Field("–")
     share = f" in {percent(score.share)} % of runs" if score.share < 1 else ""
+    if not score.is_known:
+        share = f" {score.n_of} runs"
     more = ""
     if score.low is not None and not score.low == score.high == score.mean:
         high = "later" if score.high is None else f"{score.high:.3g}"
         more = _whole(f"{score.low:.3g} to {high}{' (95 %)' if score.of_runs else ''}")
     sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
     text = _whole(score.text.replace("±", sign)) + share
-    return Field(text, score.mean, more, None, score.is_best)
+    return Field(text, score.mean if score.is_known else None, more, None, score.is_best)
 
 
 def claims(view: View, some: Sequence[dict[str, Any]]) -> Table:

@@ -19,7 +19,14 @@ import polars as pl
 
 from mc import kernel, model
 from mc.model import Cell, Generator
-from mc.runner.simulation import Block, Task, rows_of, simulate_alone, simulate_block
+from mc.runner.simulation import (
+    Block,
+    Draws,
+    Task,
+    rows_of,
+    simulate_alone,
+    simulate_block,
+)
 from mc.statistics import stacks
 
 if TYPE_CHECKING:
@@ -55,10 +62,20 @@ SAVE_ROW_NS: Final = 250.0
 COUNT_ROW_NS: Final = 4_000.0
 COUNT_CELL_NS: Final = 500_000.0
 
-# tables: counting a row that was kept, or reading and adding a line of a histogram; and each cell
+# tables: those of the smallest run; counting a row that was kept, or reading and adding a line of a
+# histogram; and each cell
+TABLES_NS: Final = 400_000_000.0
 TABLE_ROW_NS: Final = 2_200.0
 TABLE_LINE_NS: Final = 1_500.0
 TABLE_CELL_NS: Final = 300_000.0
+
+# the page, drawn by one core: its figures, and of how many cells so many replications are recorded,
+# or as many as have so many rounds together, but some all the same
+PAGE_NS: Final = 2_900_000_000.0
+PAGE_CELLS: Final = 16
+PAGE_ROWS: Final = 300
+PAGE_LEAST_ROWS: Final = 20
+PAGE_ROUNDS: Final = 20_000_000
 
 # a file of rows: without the rows, and what its footer says of a cell
 SHARD_BYTES: Final = 6_000
@@ -158,26 +175,54 @@ class Estimate:
     table_ns: float = 0.0
 
 
-def take_sample(storage: Storage, numbers: Sequence[int], n: int) -> Sample:
-    """Simulate the first of n replications of some of these cells; there must be a cell."""
+def take_sample(storage: Storage, numbers: Sequence[int], n: int, pace: float) -> Sample:
+    """Simulate the first of n replications of some of these cells; there must be a cell.
+
+    The general loop is timed, as each of its cells costs what it costs alone; what `pace` makes of
+    other machines is taken out again. Each cell has the same share of the time, so that the first
+    ones do not take it all.
+    """
     draws = storage.draws
     shares = {number: n for block in storage.blocks(numbers) for number, n in _shares(block)}
     places = [int((k + 0.5) * _GOLDEN % 1.0 * len(numbers)) for k in range(SAMPLE_CELLS)]
     chosen = list(dict.fromkeys(numbers[place] for place in places))
     most = min(n, SAMPLE_ROWS // len(chosen))
+    blocks = {number: storage.blocks([number])[0] for number in chosen}
+    for shape in dict.fromkeys(block.shape for block in blocks.values()):
+        kernel.prepare(draws.generator, shape)  # compiled before anything is timed
     rows, row_ns = [], []
     deadline = time.perf_counter() + SAMPLE_SECONDS
-    for number in chosen:
+    for number, block in blocks.items():
         cell = storage.parameters[number]
+        counters, took = _timed(block, draws, 1)
         m = max(1, min(most, int(_MOST_SIZE / (cell.rounds + _requests(cell)))))
-        (block,) = storage.blocks([number])
-        counters = simulate_alone(block, draws.indices(0, m), draws.seed)
+        m = max(1, min(m, int(SAMPLE_SECONDS / len(chosen) / max(took, 1e-9))))
+        if m > 1:
+            counters, took = _timed(block, draws, m)
         row_ns.append(_row_ns(cell, counters, draws.generator, *shares[number]))
+        if draws.generator == "philox" and kernel.loop_of(model.chain_kind(cell)) is not None:
+            row_ns[-1] = 1e9 * took / m / pace
         rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, draws))
         if time.perf_counter() > deadline:
             break
     spread = _spread(storage, pl.concat(rows))
     return Sample(float(np.mean(row_ns)), spread, len(storage.counters))
+
+
+def _timed(block: Block, draws: Draws, m: int) -> tuple[NDArray[np.int64], float]:
+    """The first m replications of a block, and the seconds of one core that they took."""
+    block.tables  # noqa: B018  # they are made once for all rows
+    started = time.process_time()
+    counters = simulate_alone(block, draws.indices(0, m), draws.seed)
+    return counters, time.process_time() - started
+
+
+def page_ns(cells: Sequence[Cell], n: int, row_ns: float) -> float:
+    """What the page takes: its figures, and the replications that it records round by round."""
+    drawn = cells[:PAGE_CELLS]
+    n_rounds = sum(cell.rounds for cell in drawn)
+    n_recorded = min(n, PAGE_ROWS, max(PAGE_LEAST_ROWS, PAGE_ROUNDS // n_rounds))
+    return PAGE_NS + n_recorded * max(row_ns * len(drawn), GENERAL_NS * n_rounds)
 
 
 def _requests(cell: Cell) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from mc import experiment as experiments
 from mc import statistics
-from mc.experiment import Experiment
+from mc.experiment import Claim, Experiment
 from mc.model import METRICS, PARAMETERS, Cell, Parameter, units
-from mc.model.digits import axis_text
+from mc.model.digits import axis_text, counted
 from mc.model.settings import Settings
+from mc.model.thresholds import OPEN
 from mc.runner.simulation import simulate
 from mc.statistics import intervals
+from mc.store import place_name
 
 MOST_REPLICATIONS: Final = 1000
 """Of each cell, unless more are asked for: it is the size of an effect that is asked about."""
@@ -32,6 +34,41 @@ SHOWN: Final = (
     "recovered",
 )
 """Metrics that mean the same with any rounds; the most calls in one round do not."""
+
+MOST_CHANGE: Final = 0.1
+"""A mean that changes by a larger part of itself is named."""
+
+Z: Final = 1.96
+"""So many standard errors away is what lies outside a 95 % interval."""
+
+N_NAMED: Final = 3
+"""So many pairs or claims are named in a sentence."""
+
+
+class Sensitivity(NamedTuple):
+    """What an experiment says with rounds as given, and with rounds half as long.
+
+    Attributes
+    ----------
+    means : polars.DataFrame
+        For each cell and each of `SHOWN` that it has: `cell`, `scenario`, `policy`, the axes as a
+        reader is given them; `metric` and `unit` (seconds in place of rounds); `mean` as the file
+        has it, and `half_rounds`; their `difference` with its 95 % interval `low`, `high` (NULL
+        where one of the means has none), `change` relative to the mean, and `n`, the replications
+        of the smaller sample in which it is defined; `share_defined` and
+        `half_rounds_share_defined`, in which share of the replications there is such a number:
+        means are of these; `mcse` and `mcse_half`, the standard errors of
+        both means.
+    claims : polars.DataFrame
+        For each claim its `text`, and its `share` and `verdict` with rounds as given and with
+        half rounds (`share_half`, `verdict_half`).
+    conclusion : str
+        Whether the order of the policies, the best and the verdicts are the same with both.
+    """
+
+    means: pl.DataFrame
+    claims: pl.DataFrame
+    conclusion: str
 
 
 def with_half_rounds(cell: Cell) -> Cell:
@@ -57,6 +94,30 @@ def _converted(value: Any, parameter: Parameter) -> Any:
     return int(product) if product == int(product) else product
 
 
+def _halved(experiment: Experiment) -> Experiment:
+    low, high = experiments.SEEDS[experiment.generator]
+    seed = experiment.seed + 1 if experiment.seed < high else low
+    points = tuple(
+        dataclasses.replace(point, parameters=with_half_rounds(point.parameters))
+        for point in experiment.points
+    )
+    claims = tuple(map(_with_half_value, experiment.claims))
+    return dataclasses.replace(experiment, points=points, claims=claims, seed=seed)
+
+
+def _with_half_value(claim: Claim) -> Claim:
+    """Convert what a claim compares its first metric with."""
+    factor = FACTORS.get(METRICS[claim.metrics[0]].unit, 1)
+    value, margin = claim.value, claim.margin
+    if isinstance(value, tuple):
+        value = (value[0] * factor, value[1] * factor)
+    elif value is not None:
+        value *= factor
+    return dataclasses.replace(
+        claim, value=value, margin=None if margin is None else margin * factor
+    )
+
+
 def sensitivity(
     file: str | Path,
     *,
@@ -65,7 +126,7 @@ def sensitivity(
     jobs: int | None = None,
     overrides: Mapping[str, str] | None = None,
     say: Callable[[str], None] | None = None,
-) -> pl.DataFrame:
+) -> Sensitivity:
     """Run an experiment file as it is, and with rounds half as long; nothing is written.
 
     What arrives within a round meets its capacity together, so a longer round smooths the traffic:
@@ -84,13 +145,7 @@ def sensitivity(
 
     Returns
     -------
-    polars.DataFrame
-        For each cell and each of `SHOWN` that it has: `cell`, `scenario`, `policy`, the axes;
-        `metric` and `unit` (seconds in place of rounds); `mean` as the file has it, and
-        `half_rounds`; their `difference` with its 95 % interval `low`, `high` (NULL where one of
-        the means has none), `change` relative to the mean, and `n`, the replications of the
-        smaller sample in which it is defined; `share_defined` and `half_rounds_share_defined`, in
-        which share of the replications there is such a number: means are of these.
+    Sensitivity
 
     Raises
     ------
@@ -107,41 +162,23 @@ def sensitivity(
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     n = replications or min(experiment.replications, MOST_REPLICATIONS)
-    halved = dataclasses.replace(
-        experiment,
-        points=tuple(
-            dataclasses.replace(point, parameters=with_half_rounds(point.parameters))
-            for point in experiment.points
-        ),
-    )
-    low, high = experiments.SEEDS[experiment.generator]
-    halved = dataclasses.replace(
-        halved, seed=experiment.seed + 1 if experiment.seed < high else low
-    )
+    halved = _halved(experiment)
     if say is not None and (uneven := _uneven_capacities(halved)):
         least, most = math.floor(min(uneven)), math.ceil(min(uneven))
         say(
             f"with rounds half as long a capacity is {min(uneven):g} calls a round: rounds serve "
             f"{least} or {most}, and a part of the difference is due to that"
         )
-    as_given, half = (_summary(one, n, jobs) for one in (experiment, halved))
+    (as_given, claims), (half, claims_half) = (
+        _results(one, n, jobs) for one in (experiment, halved)
+    )
     keys = ["cell", "metric", "unit"]
     both = as_given.join(half, on=keys, suffix="_half", maintain_order="left")
     both = both.filter((pl.col("n") > 0) | (pl.col("n_half") > 0))
     difference = pl.col("mean_half") - pl.col("mean")
-    places = pl.DataFrame(
-        [
-            {"cell": point.cell, "scenario": point.scenario, "policy": point.policy}
-            | {
-                name: axis_text(experiment.source, name, PARAMETERS[name].kind.to_column(value))
-                for name, value in point.at.items()
-            }
-            for point in experiment.points
-        ],
-        schema_overrides={"cell": pl.Int32},
-    )
-    half_width = pl.Series(_welch(both))
-    return places.join(both, on="cell", maintain_order="right").select(
+    places = _places(experiment)
+    half_width = pl.when(pl.col("is_known") & pl.col("is_known_half")).then(pl.Series(_welch(both)))
+    means = places.join(both, on="cell", maintain_order="right").select(
         *places.columns,
         "metric",
         "unit",
@@ -154,6 +191,28 @@ def sensitivity(
         pl.min_horizontal("n", "n_half").alias("n"),
         "share_defined",
         pl.col("share_defined_half").alias("half_rounds_share_defined"),
+        "mcse",
+        "mcse_half",
+    )
+    judged = pl.concat(
+        [claims, claims_half.select(pl.all().exclude("text").name.suffix("_half"))],
+        how="horizontal",
+    )
+    return Sensitivity(means, judged, _conclusion(means, judged))
+
+
+def _places(experiment: Experiment) -> pl.DataFrame:
+    """Scenario, policy and axes of each cell, as a reader is given them."""
+    return pl.DataFrame(
+        [
+            {"cell": point.cell, "scenario": point.scenario, "policy": point.policy}
+            | {
+                name: axis_text(experiment.source, name, PARAMETERS[name].kind.to_column(value))
+                for name, value in point.at.items()
+            }
+            for point in experiment.points
+        ],
+        schema_overrides={"cell": pl.Int32},
     )
 
 
@@ -165,34 +224,152 @@ def _uneven_capacities(experiment: Experiment) -> set[float]:
     return {capacity for capacity in every if capacity % 1}
 
 
-def _summary(experiment: Experiment, n: int, jobs: int | None) -> pl.DataFrame:
-    """Mean and error of each metric of `SHOWN` in each cell, in seconds in place of rounds."""
+def _results(experiment: Experiment, n: int, jobs: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Mean and error of each metric of `SHOWN` in each cell, in seconds; the claims' verdicts."""
     cells = [point.parameters for point in experiment.points]
     rows = simulate(cells, n, experiment.seed, experiment.generator, jobs=jobs)
-    summary = statistics.summarise(rows, experiments.cell_table(experiment))
+    table = experiments.cell_table(experiment)
+    summary = statistics.summarise(rows, table)
     per_second = {point.cell: point.parameters.rounds_per_second for point in experiment.points}
     told = [
         units.for_reader(METRICS[metric].unit, per_second[cell])
         for cell, metric in summary.select("cell", "metric").iter_rows()
     ]
     factor = pl.Series([factor for _, factor in told])
-    has_interval = pl.col("ci_low").is_not_null()
-    return (
+    means = (
         summary.with_columns(
             unit=pl.Series([unit for unit, _ in told]),
             mean=pl.col("mean") * factor,
-            mcse=pl.when(has_interval).then(pl.col("mcse") * factor),
+            mcse=pl.col("mcse") * factor,
+            is_known=pl.col("ci_low").is_not_null(),
         )
         .filter(pl.col("metric").is_in(SHOWN))
-        .select("cell", "metric", "unit", "n", "mean", "mcse", "share_defined")
+        .select("cell", "metric", "unit", "n", "mean", "mcse", "share_defined", "is_known")
     )
+    counts = statistics.count_claims(rows, table, experiment.claims)
+    verdicts = statistics.verdicts(
+        counts, table, experiment.claims, thresholds=experiment.thresholds
+    )
+    return means, verdicts.select("text", "share", "verdict")
 
 
 def _welch(both: pl.DataFrame) -> NDArray[np.float64]:
-    """Half the lengths of the intervals of differences; NaN where a mean has no interval."""
+    """Half the lengths of the intervals of differences; NaN where a mean has no error."""
     a, b = (both[name].fill_null(np.nan).to_numpy() ** 2 for name in ("mcse", "mcse_half"))
     n, m = (both[name].to_numpy() for name in ("n", "n_half"))
     below = a**2 / np.maximum(n - 1, 1) + b**2 / np.maximum(m - 1, 1)
     df = np.divide((a + b) ** 2, below, out=np.full(len(a), np.nan), where=below > 0)
     quantiles = [intervals.t_quantile_of(int(x)) if np.isfinite(x) else np.nan for x in df]
     return np.asarray(np.array(quantiles) * np.sqrt(a + b), np.float64)
+
+
+# --- in sentences ---------------------------------------------------------------------------------
+
+
+def _conclusion(means: pl.DataFrame, claims: pl.DataFrame) -> str:
+    """Say what of the answer is the same with half rounds, and what is not."""
+    kept, lost = [], []
+    if means["cell"].n_unique() > 1:
+        for metric, word in (("failed_share", "failures"), ("times_usual", "the storm")):
+            swapped = _swapped(means.filter(metric=metric))
+            if swapped:
+                lost.append(f"in {word} {_some(swapped)} surely change places")
+            elif metric in means["metric"]:
+                kept.append(f"the order in {word}")
+        other = _other_best(means.filter(metric="failed_share"))
+        if other:
+            lost.append(f"the fewest failures have {_some(other)}")
+        else:
+            kept.append("what fails least")
+    if claims.height:
+        decided = claims.filter(pl.col("verdict") != OPEN, pl.col("verdict_half") != OPEN)
+        changed = decided.filter(pl.col("verdict") != pl.col("verdict_half"))
+        if changed.height:
+            told = [
+                f'"{text}" ({before}, then {after})'
+                for text, before, after in changed.select(
+                    "text", "verdict", "verdict_half"
+                ).iter_rows()
+            ]
+            lost.append(f"{changed.height} of {decided.height} verdicts, {_some(told)}")
+        elif decided.height:
+            kept.append(f"the verdict of {counted(decided.height, 'claim')}")
+    sentences = []
+    if kept:
+        sentences.append(f"With half rounds the same: {', '.join(kept)}.")
+    if lost:
+        sentences.append(f"Not the same: {'; '.join(lost)}.")
+    sentences.append(f"By more than {100 * MOST_CHANGE:.0f} % change: {_changed(means)}.")
+    return " ".join(sentences)
+
+
+def _swapped(means: pl.DataFrame) -> list[str]:
+    """Pairs of cells of a scenario that surely are in another order with half rounds.
+
+    Surely: both differences exceed 1.96 of their standard errors, as if the two cells had met
+    other traffic; under the same traffic they are known better.
+    """
+    found = []
+    for (scenario,), cells in means.group_by("scenario", maintain_order=True):
+        names = _names(cells)
+        where = "" if scenario == "default" else f" ({scenario})"
+        for i in range(cells.height):
+            before, after = (_signs(cells, i, *columns) for columns in _BOTH)
+            others = (j for j in np.flatnonzero(before * after < 0).tolist() if j > i)
+            found += [f"{names[i]} and {names[j]}{where}" for j in others]
+    return found
+
+
+_BOTH: Final = (("mean", "mcse"), ("half_rounds", "mcse_half"))
+
+
+def _signs(cells: pl.DataFrame, i: int, mean: str, error: str) -> NDArray[np.float64]:
+    """1 for each cell that surely lies above cell i, -1 for each below, 0 for all others."""
+    x, variance = cells[mean].to_numpy(), cells[error].fill_null(0.0).to_numpy() ** 2
+    sure = np.abs(x - x[i]) > Z * np.sqrt(variance + variance[i])
+    return np.asarray(np.sign(x - x[i]) * sure, np.float64)
+
+
+def _other_best(means: pl.DataFrame) -> list[str]:
+    """Cells with the lowest mean of a scenario where another surely takes that place."""
+    found = []
+    for (scenario,), cells in means.group_by("scenario", maintain_order=True):
+        before, after = (int(cells[name].arg_min() or 0) for name in ("mean", "half_rounds"))
+        if _signs(cells, after, *_BOTH[1])[before] > 0:
+            names = _names(cells)
+            where = "" if scenario == "default" else f" in {scenario}"
+            found.append(f"{names[after]}{where} (as given {names[before]})")
+    return found
+
+
+def _names(cells: pl.DataFrame) -> list[str]:
+    """Name each line by what tells it apart in its scenario."""
+    names = cells.columns[2 : cells.columns.index("metric")]
+    return [place_text(dict(zip(names, line, strict=True))) for line in cells.select(names).rows()]
+
+
+def place_text(place: Mapping[str, str]) -> str:
+    """Write scenario, policy and axes of a cell."""
+    told = {name: text for name, text in place.items() if text != "default"}
+    return place_name(told) or "the only cell"
+
+
+def _changed(means: pl.DataFrame) -> str:
+    """The metrics that surely change much, each with the largest change; `dropped` is a share."""
+    much = means.filter(
+        pl.col("change").abs() > MOST_CHANGE,
+        (pl.col("low") > 0) | (pl.col("high") < 0),
+        pl.col("metric") != "dropped",
+    )
+    n_cells = means["cell"].n_unique()
+    texts = []
+    for (metric,), lines in much.group_by("metric", maintain_order=True):
+        furthest = lines.sort(pl.col("change").abs(), descending=True)[0, "change"]
+        where = f" in {lines.height} of {n_cells} cells" if n_cells > 1 else ""
+        texts.append(f"{metric} (by up to {100 * furthest:+.0f} %{where})")
+    return ", ".join(texts) or "nothing"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
+    return ", ".join(names[:N_NAMED]) + more

@@ -40,8 +40,8 @@ class Plan:
         Memory that the run takes, and its page, estimated.
     core_seconds : float
         Time on one core for the missing rows, estimated.
-    table_seconds : float
-        Time for the tables, which one core makes at the end, estimated.
+    table_seconds, page_seconds : float
+        Time for the tables, and for the page, which one core makes at the end, estimated.
     jobs, n_cores : int
         Threads, and how many of them can run at once.
     finished : bool
@@ -63,6 +63,7 @@ class Plan:
     page_memory_bytes: int
     core_seconds: float
     table_seconds: float
+    page_seconds: float
     jobs: int
     n_cores: int
     finished: bool
@@ -81,7 +82,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """From start to end."""
-        return self.core_seconds / self.n_cores + self.table_seconds
+        return self.core_seconds / self.n_cores + self.table_seconds + self.page_seconds
 
 
 def plan(
@@ -133,17 +134,21 @@ def plan(
     manifest = store.look(folder, any_version=force)
     state = state_of(experiment, manifest, folder, afresh=force)
     experiment, storage, shards = state.experiment, state.storage, state.stock.shards
-    missing, estimate, folder_bytes, pace = {}, costs.Estimate(), 0, 1.0
+    missing, folder_bytes, pace = {}, 0, 1.0
+    estimate, table_ns, page_ns = costs.Estimate(), 0.0, 0.0
     if not state.finished:
+        pace = costs.pace()
         all_cells = [point.cell for point in experiment.points]
         missing = state.stock.missing({(0, experiment.replications): all_cells})
         sample = costs.NO_SAMPLE
         if missing:
             numbers = list(dict.fromkeys(n for ids in missing.values() for n in ids))
-            sample = costs.take_sample(storage, numbers, experiment.replications)
+            sample = costs.take_sample(storage, numbers, experiment.replications, pace)
         estimate = storage.estimate(missing, shards, sample)
         folder_bytes = costs.FOLDER_BYTES + len(experiment.points) * costs.FOLDER_CELL_BYTES
-        pace = costs.pace()
+        cells = [point.parameters for point in experiment.points]
+        table_ns = costs.TABLES_NS + estimate.table_ns
+        page_ns = costs.page_ns(cells, experiment.replications, sample.row_ns)
     n_done = sum(shard.n_rows for shard in shards)
     n_bytes_there = sum(shard.n_bytes for shard in shards)
     return Plan(
@@ -159,7 +164,8 @@ def plan(
         memory_bytes=store.of_run(len(experiment.points)),
         page_memory_bytes=store.of_page(len(experiment.points)),
         core_seconds=estimate.core_ns * pace * 1e-9,
-        table_seconds=estimate.table_ns * pace * 1e-9,
+        table_seconds=table_ns * pace * 1e-9,
+        page_seconds=page_ns * pace * 1e-9,
         jobs=jobs,
         n_cores=min(jobs, n_threads(None)),
         finished=state.finished,

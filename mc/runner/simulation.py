@@ -150,7 +150,7 @@ class Block:
 def n_counters(cells: Iterable[Cell], names: Iterable[str] = ()) -> int:
     """How many counters the kernel gives of some cells, or of others with certain counters."""
     of_cells = (
-        len(COUNTERS) if cell.queue or cell.is_closed else kernel.N_COUNTERS + len(cell.layers) - 1
+        len(COUNTERS) if model.outlives(cell) else kernel.N_COUNTERS + len(cell.layers) - 1
         for cell in cells
     )
     named = (1 + COUNTERS.index(name) for name in names)

@@ -20,6 +20,7 @@ from mc.experiment import Precision
 from mc.model import METRICS
 from mc.runner.storage import Storage
 from mc.statistics import Histogram, intervals, moments
+from mc.statistics.rows import CAN_REJECT
 from mc.store import Shard
 
 if TYPE_CHECKING:
@@ -64,10 +65,9 @@ def are_precise(
     """
     known = np.ones(cells.height, np.bool_)
     once = cells["max_attempts"].to_numpy() == 1
-    # a breaker and a throttle reject first attempts, too, and those may wait in a queue
-    varying = cells["breaker"].is_not_null() | cells["budget"].cast(pl.String).str.contains("k=")
-    varying |= cells["queue"] > 0
-    once &= ~varying.fill_null(False).to_numpy()
+    # first attempts may be rejected, and may wait
+    varying = cells.select(CAN_REJECT | (pl.col("queue") > 0)).to_series()
+    once &= ~varying.to_numpy()
     for name in precision.metrics:
         without = METRICS[name].without_retries
         never_varies = once & (without is not None)

@@ -46,6 +46,11 @@ N_WINDOW_ROUNDS: Final = pl.max_horizontal(
 )
 """Rounds of the fault window that lie inside the run."""
 
+CAN_REJECT: Final = (
+    pl.col("breaker").is_not_null() | pl.col("budget").cast(pl.String).str.contains("k=")
+).fill_null(value=False)
+"""Where a breaker or a throttle can reject calls, first attempts, too."""
+
 RATE_PER_ROUND: Final = pl.col("arrivals_per_second") / pl.col("rounds_per_second")
 
 
@@ -256,7 +261,8 @@ def is_censored(metric: Metric, cells: pl.DataFrame) -> NDArray[np.bool_]:
         is_closed = pl.col(MEAN_REQUESTS).is_null() if has_traffic(cells) else pl.lit(value=False)
         # a closed loop is compared with a second before the fault
         second = pl.max_horizontal(pl.col("rounds_per_second").ceil(), pl.lit(1.0))
-        censored &= pl.when(is_closed).then(second <= _START).otherwise(pl.col("queue") > 0)
+        outlives = (pl.col("queue") > 0) | CAN_REJECT
+        censored &= pl.when(is_closed).then(second <= _START).otherwise(outlives)
     return cells.select(censored.fill_null(value=False)).to_series().to_numpy()
 
 

@@ -62,7 +62,15 @@ from mc.store.shards import (
     write_shard,
 )
 from mc.store.state import Status, status
-from mc.store.told import OF_UNDECIDED, claims_told, undecided_told
+from mc.store.told import (
+    OF_UNDECIDED,
+    cell_name,
+    claims_told,
+    coordinate_text,
+    place_name,
+    undecided,
+    undecided_told,
+)
 
 __all__ = [
     "FOLDERS",
@@ -78,11 +86,13 @@ __all__ = [
     "Shard",
     "Status",
     "axis_names",
+    "cell_name",
     "check_page",
     "check_run",
     "claims_told",
     "clear",
     "content_of",
+    "coordinate_text",
     "draws_name",
     "first_line",
     "for_reader",
@@ -100,6 +110,7 @@ __all__ = [
     "of_run",
     "page_faults",
     "path_of",
+    "place_name",
     "put_aside",
     "read_footer",
     "read_shard",
@@ -114,6 +125,7 @@ __all__ = [
     "table_bytes",
     "table_file",
     "tables_are_whole",
+    "undecided",
     "undecided_told",
     "with_names",
     "write",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from mc.model.digits import UNDECIDED, counted
+from mc.model.digits import UNDECIDED, axis_text, counted
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
+from mc.store.results import axis_names
 
 if TYPE_CHECKING:
     from mc.store.results import Results
@@ -17,6 +19,9 @@ _WORDS: Final = {
     OPEN: ("is open", "are open"),
 }
 """Of one claim, and of several."""
+
+N_NAMED: Final = 3
+"""So many cells are named in a sentence."""
 
 OF_UNDECIDED: Final = (
     *("dropped", "failed_share", "window_dropped", "window_failed_share", "successful"),
@@ -37,20 +42,61 @@ def claims_told(results: Results) -> str:
     return f"Claims: {told}"
 
 
-def undecided_told(results: Results) -> str:
-    """Say that requests are neither successful nor dropped when the runs end; empty if few are."""
+def undecided(results: Results) -> dict[int, float]:
+    """The share of requests that are neither successful nor dropped when the runs of a cell end.
+
+    Returns
+    -------
+    dict of int to float
+        By cell, where it is more than `UNDECIDED`; the largest first.
+    """
     import polars as pl
 
     of_both = results.scan_summary().filter(pl.col("metric").is_in(["in_flight", "requests"]))
     means = of_both.select("cell", "metric", "mean").collect()
     by_cell = means.pivot("metric", index="cell", values="mean").filter(pl.col("requests") > 0)
-    share = by_cell.select(share=pl.col("in_flight") / pl.col("requests"))["share"]
-    late = share.filter(share > UNDECIDED)
-    if late.is_empty():
+    shares = by_cell.select("cell", share=pl.col("in_flight") / pl.col("requests"))
+    late = shares.filter(pl.col("share") > UNDECIDED)
+    return dict(late.sort("share", "cell", descending=[True, False]).iter_rows())
+
+
+def undecided_told(results: Results) -> str:
+    """Say which cells have many undecided requests; empty if none has."""
+    import polars as pl
+
+    late = undecided(results)
+    if not late:
         return ""
-    most = 100 * float(late.max() or 0)  # type: ignore[arg-type]
+    names = ["scenario", "policy", *axis_names(results.manifest)]
+    lines = results.cells.filter(pl.col("cell").is_in(list(late)[:N_NAMED]))
+    by_cell = {line["cell"]: line for line in lines.iter_rows(named=True)}
+    named = [
+        f"{100 * share:.2g} % in {cell_name(by_cell[cell], names, results.manifest['experiment'])}"
+        for cell, share in list(late.items())[:N_NAMED]
+    ]
+    more = f"; {len(late) - N_NAMED:,} more" if len(late) > N_NAMED else ""
     return (
-        f"Undecided when the runs end, neither successful nor dropped: up to {most:.2g} % of the "
-        f"requests, more than {100 * UNDECIDED:g} % in {late.len()} of "
-        f"{counted(results.cells.height, 'cell')}. Compare no drops there."
+        "Requests are undecided when the runs end, neither successful nor dropped, in "
+        f"{len(late):,} of {counted(results.cells.height, 'cell')}: {'; '.join(named)}{more}. "
+        "Compare no drops there."
+    )
+
+
+def cell_name(cell: Mapping[str, Any], names: Sequence[str], source: Mapping[str, Any]) -> str:
+    """Call a cell by some of its coordinates, as the experiment `source` writes them."""
+    place = {
+        name: coordinate_text(source, name, cell[name]) for name in names if cell[name] != "default"
+    }
+    return place_name(place) or "default"
+
+
+def coordinate_text(source: Mapping[str, Any], name: str, value: Any) -> str:
+    """Write the value of a coordinate, as the experiment `source` does."""
+    return str(value) if name in ("scenario", "policy") else axis_text(source, name, value)
+
+
+def place_name(place: Mapping[str, str]) -> str:
+    """Write a place as the name of its cell."""
+    return ", ".join(
+        text if name in ("scenario", "policy") else f"{name} {text}" for name, text in place.items()
     )
