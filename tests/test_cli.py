@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -854,6 +855,31 @@ def test_a_full_disk_behind_stdout_is_one_message(command: str) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "stdout: No space left on device"
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names that Windows has not")
+def test_a_file_may_be_called_anything_and_moves_no_cursor() -> None:
+    name = "x\x1b[31m\u202e.toml"
+    Path(write(SMALL)).rename(name)
+    code, out, err = invoke("run", name, "--out", "out")
+    assert code == 0, err
+    assert "trace 'x?[31m?.toml'" in out
+    assert all(c.isprintable() or c == "\n" for c in out)
+    assert invoke("status", "out")[0] == 0
+
+
+def test_an_error_of_what_is_read_while_it_is_printed_is_not_one_of_stdout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    invoke("run", write(SMALL))
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("mc.store.results.content_of", fail)
+    code, out, err = invoke("show", "results/small")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"results/small/\S+: Input/output error; once that is mended, .*\n", err)
 
 
 SIGNALLED: Final = """

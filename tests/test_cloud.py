@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -211,8 +213,26 @@ def test_a_second_run_is_told_who_is_at_work(small: Path, memory: Any) -> None:
     assert not memory.store
 
 
+def test_a_sign_of_life_that_takes_long_does_not_bring_the_lock_back(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, under_way = type(memory).pipe_file, threading.Event()
+
+    def slowly(self: Any, path: str, value: bytes, **options: Any) -> None:
+        if b'"00000000"' not in value:
+            under_way.set()
+            time.sleep(0.2)
+        plain(self, path, value, **options)
+
+    monkeypatch.setattr(type(memory), "pipe_file", slowly)
+    with store.held(store.path_of(URL), lambda message: None):
+        assert under_way.wait(10)
+    time.sleep(0.3)
+    assert not memory.store
+
+
 RECORD: Final = {
-    **{"pid": 1, "host": "elsewhere", "machine": "another", "started": "2026"},
+    **{"pid": 1, "host": "elsewhere", "machine": "another", "started": "2026-12-01"},
     **{"token": "its own", "beat": "00000007"},
 }
 

@@ -21,11 +21,13 @@ import mc
 from mc import experiment as experiments
 from mc import store
 from mc.cli import app
+from mc.cli.questions import mean_and_error
 from mc.decisions import QuestionError
 from mc.decisions.comparing import _together
 from mc.runner import choose
 from mc.statistics import with_ratios
 from mc.statistics.best import UNDECIDED, YES
+from mc.statistics.intervals import share_interval
 from mc.store import FolderError
 
 SWEEP = """
@@ -474,6 +476,15 @@ def test_histograms_know_the_pairs_with_the_baseline_and_no_others(tmp_path: Pat
 
 
 # --- on the command line --------------------------------------------------------------------
+
+
+def test_a_share_of_runs_is_printed_with_the_ends_of_its_interval() -> None:
+    low, high = (float(end) for end in share_interval(36, 40))
+    assert mean_and_error("recovered", 0.9, max(0.9 - low, high - 0.9), 40) == ("0.90", "0.76–0.97")
+    # a mean over places is no share of n: what 0 and 1 leave of its interval
+    assert mean_and_error("recovered", 0.95, 0.1, 40) == ("0.95", "0.85–1.00")
+    assert mean_and_error("calls", 0.9, 0.14, 40) == ("0.90", "0.14")
+    assert mean_and_error("recovered", 0.9, None, 40) == ("0.9", "")
 
 
 def test_the_commands_answer_in_words(sweep: Path) -> None:

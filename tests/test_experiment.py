@@ -880,6 +880,12 @@ def test_a_file_that_is_not_utf8_is_one_fault(tmp_path: Path) -> None:
     assert caught.value.faults == [f"{path}: not a TOML file: byte 12 is not UTF-8"]
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="a device of POSIX")
+def test_a_file_without_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(ExperimentError, match="/dev/zero: longer than 100000000 characters"):
+        read("/dev/zero")
+
+
 # ---- The files that come with the project ----------------------------------------------------
 
 SCENARIOS = ["healthy", "outage (1 s)", "degradation (10 s)"]

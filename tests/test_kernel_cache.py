@@ -78,6 +78,15 @@ def test_a_damaged_file_is_compiled_again(damage: str, folder: Path) -> None:
     assert hits(mended) == 1
 
 
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    compile_anew()(1)
+    (path,) = folder.iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    assert compile_anew()(21) == 42
+    assert path.is_file()
+
+
 def test_functions_that_differ_in_a_constant_are_kept_apart(folder: Path) -> None:
     assert [_adder(constant)(1) for constant in (1, 2, 1)] == [2, 3, 2]
     assert len(list(folder.iterdir())) == 2

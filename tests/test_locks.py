@@ -263,6 +263,9 @@ NO_LOCKS: Final[dict[str, Callable[[Path], object]]] = {
     "a list": lambda path: path.write_text("[]"),
     "half a record": lambda path: path.write_text('{"pid": 1}'),
     "an endless number": lambda path: path.write_text('{"pid": 1e999, "host": "", "machine": ""}'),
+    "no moment": lambda path: path.write_text(
+        '{"pid": 1, "host": "", "machine": "", "started": "x"}'
+    ),
     "nested": lambda path: path.write_text("[" * 9_000),
 }
 

@@ -1140,11 +1140,34 @@ def test_a_damaged_table_is_named_when_it_is_read(out: Path, table: str) -> None
         _ = getattr(mc.load(out), table)
 
 
+READERS: Final[dict[str, Callable[[Path], object]]] = {
+    "manifest.json": mc.load,
+    "summary.parquet": lambda out: mc.load(out).summary,
+    "a shard": mc.status,
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_or_a_device_in_a_folder_is_named_and_not_waited_for(out: Path, name: str) -> None:
+    path = store.shard_paths(out)[5] if name == "a shard" else out / name
+    puts: tuple[Callable[[Path], object], ...]
+    puts = os.mkfifo, lambda path: path.symlink_to("/dev/zero")
+    for put in puts:
+        path.unlink()
+        put(path)
+        with pytest.raises((FolderError, OSError), match=r"is no file"):
+            READERS[name](out)
+
+
 def test_a_damaged_or_missing_shard_is_named_when_it_is_read(out: Path) -> None:
     path = store.shard_paths(out)[5]
     flip_a_value(path)
     with pytest.raises(FolderError, match=f"{path.name}: damaged"):
         _ = mc.load(out).replications
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FolderError, match=f"{path.name}: damaged .not as long as it was"):
+        mc.load(out).scan()
     path.unlink()
     with pytest.raises(FolderError, match=f"{path.name}: missing"):
         mc.load(out).scan()

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -184,13 +184,29 @@ def test_results_come_in_the_order_of_the_items() -> None:
     assert on_threads(late, range(20), 4) == [k * k for k in range(20)]
 
 
-@pytest.mark.parametrize("generator", ["philox", "lesson"])
-def test_one_long_replication_does_not_delay_a_stop(generator: Generator) -> None:
-    """It would take minutes."""
-    jitter = "decorrelated" if generator == "philox" else "full"  # so it is the general loop's
-    cell = mc.Cell(rounds=4_000_000, fault_rounds=4_000_000, tries=(200,), jitter=jitter)
-    prepare([cell], generator)
-    (block,) = plan_blocks({0: cell}, generator)
+LONG: Final[dict[str, Any]] = {"rounds": 400_000, "fault_rounds": 400_000, "fault_capacity": 0}
+
+CROWDED: Final[dict[str, Any]] = {
+    **{"rounds": 1_000, "fault_rounds": 1_000, "fault_capacity": 0, "fault_start": 0},
+    **{"arrivals_per_second": 60_000, "backoff_base": 1, "backoff_cap": 1},
+}
+
+ENDLESS: Final[dict[str, list[mc.Cell]]] = {
+    "rounds": [mc.Cell(**LONG, tries=(1900,), jitter="decorrelated")],
+    "single": [mc.Cell(**LONG, tries=(1900,))],
+    "fast": [mc.Cell(**LONG, tries=(1900,), backoff_cap=8192)],
+    "masks": [mc.Cell(**CROWDED, tries=(n,)) for n in range(1880, 1896)],
+    "lesson": [mc.Cell(**LONG, tries=(1900,))],
+}
+"""By the loop that they go through, cells of which a replication takes long."""
+
+
+@pytest.mark.parametrize("loop", ENDLESS)
+def test_one_long_replication_does_not_delay_a_stop(loop: str) -> None:
+    generator: Generator = "lesson" if loop == "lesson" else "philox"
+    cells = ENDLESS[loop]
+    prepare(cells, generator)
+    (block,) = plan_blocks(dict(enumerate(cells)), generator)
     flag = StopFlag()
     threading.Timer(0.3, flag.set).start()
     started = time.monotonic()

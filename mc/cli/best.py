@@ -16,6 +16,7 @@ from mc.cli.questions import (
     Every,
     Per,
     Where,
+    mean_and_error,
     metric_for_reader,
     names_in,
     notes_below,
@@ -126,7 +127,7 @@ def _blocks(
         for name, cell in shown:
             table.add_row(
                 Text(name),
-                *(_with_error(cell[name], cell[f"{name}_half_width"]) for name in means[::2]),
+                *(_with_error(cell, name, metric) for name in means[::2]),
                 _difference_text(cell),
                 _standing(cell),
             )
@@ -146,10 +147,11 @@ def _rank(cell: Mapping[str, Any]) -> tuple[bool, bool, float]:
     return not cell["candidate"], cell["feasible"] == "no", abs(distance)
 
 
-def _with_error(mean: float, half_width: float | None) -> str:
-    from mc.model.digits import format_estimate
-
-    return " ± ".join(filter(None, format_estimate(mean, half_width)))
+def _with_error(cell: Mapping[str, Any], name: str, metric: str) -> str:
+    """The mean in a column, which is called `mean` for the metric that is asked about."""
+    of = metric if name == "mean" else name
+    number, error = mean_and_error(of, cell[name], cell[f"{name}_half_width"], cell["n"])
+    return f"{number} ({error})" if "–" in error else " ± ".join(filter(None, (number, error)))
 
 
 def _difference_text(cell: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from mc.cli.questions import (
     Per,
     Question,
     Where,
+    mean_and_error,
     metric_for_reader,
     names_in,
     notes_below,
@@ -69,7 +70,6 @@ def _blocks(
     from rich.text import Text
 
     from mc.cli.terminal_tables import table_of
-    from mc.model.digits import format_estimate
 
     yield (
         "Means ± half of their 95 % interval, each alone; none where the replications are too few "
@@ -93,7 +93,9 @@ def _blocks(
             numbers = [
                 text
                 for metric in metrics
-                for text in format_estimate(cell[metric], cell[f"{metric}_half_width"])
+                for text in mean_and_error(
+                    metric, cell[metric], cell[f"{metric}_half_width"], cell["n"]
+                )
             ]
             on = cell["on"] if cell["on"] == cell["group_on"] else "one of these"
             style = {"yes": "bold green", "undecided": "yellow"}.get(cell["group_on"], "dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -104,6 +105,21 @@ def metric_for_reader(name: str, source: Mapping[str, Any]) -> tuple[str, float]
     own = METRICS[name].unit
     unit, factor = units.for_reader(own, readers_second(source))
     return (name if unit == own else f"{name}, {unit}"), factor
+
+
+def mean_and_error(metric: str, mean: float, half_width: float | None, n: int) -> tuple[str, str]:
+    """Print a mean of n runs and half of its interval; of a share of runs the ends of its own."""
+    from mc.model import METRICS
+    from mc.model.digits import format_estimate
+    from mc.statistics.intervals import share_interval
+
+    number, error = format_estimate(mean, half_width)
+    if not half_width or not METRICS[metric].is_indicator:
+        return number, error
+    low, high = map(float, share_interval(round(mean * n), n))
+    if not math.isclose(max(mean - low, high - mean), half_width):  # over several places
+        low, high = max(0.0, mean - half_width), min(1.0, mean + half_width)
+    return number, "–".join(format_estimate(end, half_width)[0] for end in (low, high))
 
 
 def questions(

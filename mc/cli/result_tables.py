@@ -250,10 +250,13 @@ def _value_text(source: Mapping[str, Any], axis: str, value: object, exactly: bo
 
 def reproduced(results: Results) -> str:
     """How many published figures a single replication has; empty for several replications."""
-    published = results.summary["published_percentile"].filter(
-        results.summary["published"].is_not_null()
-    )
-    if not is_single(results) or published.is_empty():
+    import polars as pl
+
+    if not is_single(results):
+        return ""
+    figures = results.scan_summary().filter(pl.col("published").is_not_null())
+    published = figures.select("published_percentile").collect().to_series()
+    if published.is_empty():
         return ""
     n_same = (published == 50.0).sum()
     return f"{n_same} of {len(published)} published figures are reproduced."

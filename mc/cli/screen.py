@@ -223,7 +223,8 @@ class _Table:
     def lines(self, layout: _Layout, width: int) -> list[Text]:
         """A name that is too long goes on below."""
         entries, widths = self._entries(layout)
-        first = max(8, min(self.place_widths[0], self._for_name(widths, width)))
+        room = max(self._for_name(widths, width), min(8, self.place_widths[0]))
+        first = min(room, max(8, self.place_widths[0]))
         place_widths = [first, *self.place_widths[1:]]
         gap = " " * _GAP
         heads = list(self.place_heads)
@@ -375,14 +376,22 @@ def _warnings(results: Results, width: int) -> list[Text]:
     return [Text(part) for line in lines if line for part in textwrap.wrap(line, width)]
 
 
+def _in_a_shell(path: Path) -> str:
+    """Write a path as an argument; what would move a terminal's cursor is a question mark."""
+    return shlex.quote("".join(c if c.isprintable() else "?" for c in str(path)))
+
+
 def next_steps(results: Results, file: Path, width: int) -> list[Text]:
     """Name up to three commands that go on from here."""
+    import polars as pl
+
     from mc.decisions.rivals import MIN_REPLICATIONS
     from mc.decisions.scorecard import LOADS
 
-    folder = shlex.quote(str(results.folder))
+    folder = _in_a_shell(results.folder)
     commands = {f"retrystorm show {folder}": "every number"}
-    known = set(results.summary.filter(results.summary["n"] > 0)["metric"])
+    made = results.scan_summary().filter(pl.col("n") > 0)
+    known = set(made.select("metric").unique().collect().to_series())
     load = next((name for name in LOADS if name in known), None)
     fewest = int(results.cells["replications"].min())  # type: ignore[arg-type]
     can_answer = results.keeps_rows and fewest >= MIN_REPLICATIONS and load is not None
@@ -390,7 +399,7 @@ def next_steps(results: Results, file: Path, width: int) -> list[Text]:
         question = f'best {folder} --metric dropped --subject-to "{load} <= 2"'
         commands[f"retrystorm {question}"] = "the best for a load"
     if results.cells.height <= MAX_CELLS:
-        commands[f"retrystorm trace {shlex.quote(str(file))}"] = "one run, round by round"
+        commands[f"retrystorm trace {_in_a_shell(file)}"] = "one run, round by round"
     elif can_answer:
         commands[f"retrystorm frontier {folder} failed_share multiplier"] = "what is worth it"
     longest = max(map(len, commands))

@@ -44,6 +44,8 @@ def errors_as_messages() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         fail(f"{where}{error.strerror or error}; once that is mended, the same command goes on", 1)
+    except MemoryError:
+        fail("there is not enough memory for this", 1)
     except ValueError as error:
         if not isinstance(error, _errors_of_users()):
             raise

@@ -36,9 +36,10 @@ def print_rich(blocks: Iterable[RenderableType], width: int | None = None) -> No
     from rich.text import Text
 
     console = Console(highlight=False, width=width)
+    made = list(blocks)  # errors of what is read for them are not those of stdout
     with _stdout_errors():
         with console.capture() as captured:  # at the end of which rich writes, too
-            for block in blocks:
+            for block in made:
                 # what is wider than the terminal and must not wrap is not cut off either
                 console.print(Text(block) if isinstance(block, str) else block, crop=False)
         sys.stdout.write(captured.get())

@@ -244,16 +244,26 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
     the load; both take rows, so a folder of histograms has neither.
     """
-    estimates: dict[int, dict[str, dict[str, Any]]] = {}
-    wanted = [metric for metric, _ in _columns()]
-    lines = results.summary.lazy().filter(pl.col("metric").is_in(wanted)).select(_READ).collect()
-    for line in lines.iter_rows(named=True):
-        estimates.setdefault(line["cell"], {})[line["metric"]] = line
+    estimates = _estimates(results, [metric for metric, _ in _columns()])
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
         _scorecard(results, str(scenario), cells, estimates, most_lines)
         for (scenario,), cells in groups
     ]
+
+
+def _estimates(results: Results, metrics: Sequence[str]) -> pl.DataFrame:
+    """What a scorecard reads of the summary: a small part of it."""
+    of_metrics = results.scan_summary().filter(pl.col("metric").is_in(metrics))
+    return of_metrics.select(_READ).collect()
+
+
+def _by_cell(estimates: pl.DataFrame, cells: Iterable[int]) -> dict[int, dict[str, dict[str, Any]]]:
+    """The estimates of some cells, by cell and metric."""
+    found: dict[int, dict[str, dict[str, Any]]] = {cell: {} for cell in cells}
+    for line in estimates.filter(pl.col("cell").is_in(list(found))).iter_rows(named=True):
+        found[line["cell"]][line["metric"]] = line
+    return found
 
 
 def _columns() -> tuple[tuple[str, str], ...]:
@@ -274,22 +284,23 @@ def _scorecard(
     results: Results,
     scenario: str,
     cells: pl.DataFrame,
-    estimates: Mapping[int, Mapping[str, Mapping[str, Any]]],
+    estimates: pl.DataFrame,
     most_lines: int,
 ) -> Scorecard:
-    of_cells = {cell: estimates[cell] for cell in cells["cell"].to_list()}
-    columns = _columns_of(results, cells, of_cells.values())
+    estimates = estimates.filter(pl.col("cell").is_in(cells["cell"].implode()))
+    columns = _columns_of(results, cells, estimates)
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
-    groups = _sweep_groups(cells, of_cells, table, most_lines) if is_sweep else _each(cells)
+    groups = _sweep_groups(cells, estimates, table, most_lines) if is_sweep else _each(cells)
     flips: tuple[str, ...] = ()
     if is_sweep:
-        groups, flips = _with_flips(cells, of_cells, groups, varying, most_lines)
+        groups, flips = _with_flips(cells, estimates, groups, varying, most_lines)
     late = undecided(results)
     best = {} if is_sweep else _best(results, cells, columns)
     shown = cells.filter(pl.col("cell").is_in([cell for group in groups for cell in group]))
     by_cell = {line["cell"]: line for line in shown.iter_rows(named=True)}
+    of_cells = _by_cell(estimates, by_cell)
     lines_of = [[by_cell[cell] for cell in group] for group in groups]
     named = places(lines_of, varying or ["policy"], results.manifest["experiment"])
     lines = tuple(
@@ -322,19 +333,16 @@ def _scorecard(
 
 
 def _columns_of(
-    results: Results, cells: pl.DataFrame, estimates: Iterable[Mapping[str, Mapping[str, Any]]]
+    results: Results, cells: pl.DataFrame, estimates: pl.DataFrame
 ) -> tuple[Column, ...]:
     """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
-    every = list(estimates)
-
-    def known(metric: str) -> list[float]:
-        means = (one[metric]["mean"] for one in every if metric in one)
-        return [mean for mean in means if mean is not None]
-
-    has = {metric: known(metric) for metric, _ in _columns()}
+    has = {
+        metric: estimates.filter(metric=metric)["mean"].drop_nulls().to_list()
+        for metric, _ in _columns()
+    }
     # more columns do not fit a line; who waits long matters less than whether it ends
     n_ending = len(has["recovered"])
-    ends = ["late_share", "drain" if n_ending == len(every) else "recovery"] if n_ending else []
+    ends = ["late_share", "drain" if n_ending == cells.height else "recovery"] if n_ending else []
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
@@ -422,11 +430,7 @@ def scores_of(results: Results, card: Scorecard) -> dict[int, tuple[Score | None
     """Make the scores of every cell of a scenario, marked or not; see `scorecards`."""
     cells = results.cells.filter(scenario=card.scenario)
     wanted = [column.metric for column in card.columns]
-    of_cells: dict[int, dict[str, dict[str, Any]]] = {cell: {} for cell in cells["cell"]}
-    summary = results.summary.filter(pl.col("metric").is_in(wanted))
-    for line in summary.iter_rows(named=True):
-        if line["cell"] in of_cells:
-            of_cells[line["cell"]][line["metric"]] = line
+    of_cells = _by_cell(_estimates(results, wanted), cells["cell"])
     return {
         line["cell"]: tuple(
             _score(column, of_cells[line["cell"]], line, {}, results) for column in card.columns
@@ -480,15 +484,18 @@ def _once(results: Results, asked: tuple[Any, ...], find: Callable[[], _T]) -> _
 
 def _sweep_groups(
     cells: pl.DataFrame,
-    estimates: Mapping[int, Mapping[str, Mapping[str, Any]]],
+    estimates: pl.DataFrame,
     table: pl.DataFrame | None,
     most: int,
 ) -> list[list[int]]:
     """The frontier, thinned out where it is long, and the policies that are not on it."""
+    means = {
+        metric: dict(estimates.filter(metric=metric).select("cell", "mean").iter_rows())
+        for metric in ("failed_share", "multiplier")
+    }
 
     def failures(cell: int) -> tuple[float, float]:
-        means = (estimates[cell][m]["mean"] for m in ("failed_share", "multiplier"))
-        first, second = (np.inf if mean is None else mean for mean in means)
+        first, second = (np.inf if one[cell] is None else one[cell] for one in means.values())
         return first, second
 
     policy = dict(cells.select("cell", "policy").iter_rows())
@@ -516,7 +523,7 @@ def _sweep_groups(
 
 def _with_flips(
     cells: pl.DataFrame,
-    estimates: Mapping[int, Mapping[str, Mapping[str, Any]]],
+    estimates: pl.DataFrame,
     groups: list[list[int]],
     varying: Sequence[str],
     most: int,
@@ -529,11 +536,8 @@ def _with_flips(
     -------
     groups, axes : list of list of int, tuple of str
     """
-    recovered = {
-        cell: of["recovered"]["mean"]
-        for cell, of in estimates.items()
-        if "recovered" in of and of["recovered"]["mean"] is not None
-    }
+    of_runs = estimates.filter(pl.col("mean").is_not_null(), metric="recovered")
+    recovered = dict(of_runs.select("cell", "mean").iter_rows())
     axes, wanted = [], []
     for axis in (name for name in varying if name != "policy"):
         others = [name for name in varying if name != axis]

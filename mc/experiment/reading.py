@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mc.experiment.axes import (
     MAX_CELLS,
@@ -177,17 +177,24 @@ def _printed(figure: Any) -> Any:
     return figure if isinstance(figure, int) else Printed(str(figure))
 
 
+_MOST_CHARACTERS: Final = 100_000_000
+"""Of an experiment: a device may have no end."""
+
+
 def _load(path: str | Path) -> dict[str, Any]:
     """Parse the file, floats as `Printed`."""
     try:
         # Windows editors put a byte order mark in front
-        text = Path(os.path.expanduser(path)).read_text(encoding="utf-8-sig")
+        with open(os.path.expanduser(path), encoding="utf-8-sig") as file:
+            text = file.read(_MOST_CHARACTERS + 1)
     except OSError as error:
         fault = f"{path}: cannot be read: {error.strerror}{_near(Path(path))}"
         raise ExperimentError([fault]) from error
     except UnicodeDecodeError as error:
         fault = f"{path}: not a TOML file: byte {error.start} is not UTF-8"
         raise ExperimentError([fault]) from error
+    if len(text) > _MOST_CHARACTERS:
+        raise ExperimentError([f"{path}: longer than {_MOST_CHARACTERS} characters"])
     try:
         return tomllib.loads(text, parse_float=Printed)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError says line and column

@@ -72,6 +72,10 @@ def _seconds(per: object, per_second: float) -> float:
     return per / per_second
 
 
+_MOST_BYTES: Final = 1_000_000_000
+"""Of a file of traffic: a device may have no end."""
+
+
 class _Trace:
     """A file of counts or times; its name stands in front of every message."""
 
@@ -83,9 +87,12 @@ class _Trace:
         if not self._is_text and path.suffix.lower() != ".parquet":
             self._refuse("must end in .csv or .parquet")
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror} ({path})")
+        if len(content) > _MOST_BYTES:
+            self._refuse(f"is longer than {_MOST_BYTES} bytes")
         if not content.strip():
             self._refuse("is empty")
         try:

@@ -158,7 +158,7 @@ def simulate_philox(
     record : ndarray of int32, shape (R, C, N_RECORDED, T), optional
         Output: calls of each round that are primary, retries, failed, and given up.
     stop : ndarray of int8, shape (1,), optional
-        The general loop ends in the round in which it is no longer 0; the others are fast.
+        Each loop ends in the round in which it is no longer 0.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def simulate_philox(
     status, r = DONE, replications.size
     for parts, cells in _by_loop(tables, recorded=record is not None).items():
         if parts is None:
-            status, r = _simulate_by_tables(tables, cells, replications, seed, counters)
+            status, r = _simulate_by_tables(tables, cells, replications, seed, counters, stop)
         else:
             status, r = _simulate_rounds(
                 parts, tables, cells, replications, seed, counters, record, stop
@@ -337,17 +337,18 @@ def _simulate_by_tables(
     replications: NDArray[np.int64],
     seed: int,
     counters: NDArray[np.int64],
+    stop: NDArray[np.int8],
 ) -> tuple[int, int]:
     """Simulate cells that go through the loops by tables, as `choose` says."""
     key = _key_of(seed)
     chosen = choose(tables, cells)
     status, r = DONE, replications.size
     if chosen.groups:
-        status, r = _simulate_groups(tables, chosen, replications, key, counters)
+        status, r = _simulate_groups(tables, chosen, replications, key, counters, stop)
     if status == DONE and chosen.single:
-        status, r = _simulate_single(tables, chosen.single, replications, key, counters)
+        status, r = _simulate_single(tables, chosen.single, replications, key, counters, stop)
     if status == DONE and chosen.fast:
-        status, r = _simulate_fast(tables, chosen.fast, replications, key, counters)
+        status, r = _simulate_fast(tables, chosen.fast, replications, key, counters, stop)
     return status, r
 
 
@@ -364,6 +365,7 @@ def _simulate_groups(
     replications: NDArray[np.int64],
     key: Key,
     counters: NDArray[np.int64],
+    stop: NDArray[np.int8],
 ) -> tuple[int, int]:
     from mc.kernel.masks import N_COUNTS, groups_of, shared_wheel, simulate_groups
     from mc.kernel.waits import empty_waits
@@ -375,7 +377,7 @@ def _simulate_groups(
     counts = np.empty(n_counts * chosen.width, np.int32)
     size = wheel_size(tables, [c for part in chosen.groups for c in part])
     return _grow(
-        lambda room_bits: shared_wheel(size, room_bits),
+        lambda room_bits: shared_wheel(size, room_bits, stop),
         lambda wheel, start: simulate_groups(
             zeros, tables, groups, replications, *key, traffic, waits, jitter, service, wheel,
             counters, counts, start,
@@ -389,6 +391,7 @@ def _simulate_single(
     replications: NDArray[np.int64],
     key: Key,
     counters: NDArray[np.int64],
+    stop: NDArray[np.int8],
 ) -> tuple[int, int]:
     from mc.kernel.single import simulate_single, single_wheel
     from mc.kernel.waits import empty_waits
@@ -397,7 +400,7 @@ def _simulate_single(
     traffic, waits = empty_traffic(tables), empty_waits(tables)
     jitter, service = empty_memory(_IN_FLIGHT), empty_memory(_IN_FLIGHT)
     return _grow(
-        lambda room_bits: single_wheel(size, room_bits),
+        lambda room_bits: single_wheel(size, room_bits, stop),
         lambda wheel, start: simulate_single(
             tables, some, replications, *key, traffic, waits, jitter, service, wheel, counters,
             start,
@@ -411,13 +414,14 @@ def _simulate_fast(
     replications: NDArray[np.int64],
     key: Key,
     counters: NDArray[np.int64],
+    stop: NDArray[np.int8],
 ) -> tuple[int, int]:
     from mc.kernel.fast import simulate_fast
 
     some, traffic = np.array(cells), empty_traffic(tables)
     jitter, service = empty_memory(tables.n_requests), empty_memory(tables.n_requests)
     return _grow(
-        lambda room_bits: empty_wheel(tables.wheel_size, room_bits),
+        lambda room_bits: empty_wheel(tables.wheel_size, room_bits, stop),
         lambda wheel, start: simulate_fast(
             tables, some, replications, *key, traffic, jitter, service, wheel, counters, start
         ),

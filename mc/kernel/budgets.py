@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mc.kernel.cache import compiled, form_for
+from mc.kernel.cache import form_for, inlined
 from mc.kernel.chain import digit_of, maker_of
 from mc.kernel.draws import U, scaled
-from mc.kernel.generators import client_by, throttle
+from mc.kernel.generators import client_drawn, draw_ahead, throttle
 from mc.kernel.layout import (
     ATTEMPT_MASK,
     AWS,
@@ -73,15 +73,19 @@ class Clients(NamedTuple):
     ----------
     of : ndarray of int32, shape (n_requests,), or (0,) where there is one client
         The client of each request.
+    ahead : ndarray of uint64, shape (4, 64)
+        The words drawn for the first requests of some rounds.
     """
 
     of: NDArray[np.int32]
+    ahead: NDArray[np.uint64]
 
 
 def empty_clients(tables: CellTables) -> Clients:
     """Room for the requests of one replication after another."""
     has_several = (tables.scalars[:, C_CLIENTS] > 1).any()
-    return Clients(np.empty(tables.n_requests if has_several else 0, np.int32))
+    of = np.empty(tables.n_requests if has_several else 0, np.int32)
+    return Clients(of, np.empty((4, 64), np.uint64))
 
 
 def client_of(clients, tables, c, entry):
@@ -113,9 +117,10 @@ def _(clients, tables, c, entry):
 def _(clients, draws, workers, tables, c, t, first, n):
     n_clients = tables.scalars[c, C_CLIENTS]
     if n_clients > 1:
+        draw_ahead(draws, t, clients.ahead)
         for j in range(n):
             request = request_of(workers, tables, first, j)
-            clients.of[request] = client_by(draws, t, j, n_clients)
+            clients.of[request] = scaled(client_drawn(draws, t, j, clients.ahead), U(n_clients))
 
 
 # --- what budgets remember -----------------------------------------------------------------------
@@ -126,100 +131,128 @@ class Memory(NamedTuple):
 
     Attributes
     ----------
-    numbers : ndarray of int64, shape (N, L, 12)
-        Of each budget: what its kind counts.
-    rings : ndarray of int64, shape (N, L, Q, W)
-        What it must forget again: events (round << 32 | how many), or sums of slices. W is a power
-        of two, as large as the longest window.
+    numbers : ndarray of int64, shape (N, L, 14)
+        Of each budget: what its kind counts; all that a usual call needs stands together.
+    events : ndarray of int64, shape (L, N * W + 1, 3)
+        What is counted in a window of at most W rounds, a ring for each layer in the order of
+        rounds: round << 32 | client, and what is counted of the client in the round.
+    ends : ndarray of int64, shape (L, 2)
+        Of each ring: the place of the first event, and that behind the last.
     """
 
     numbers: NDArray[np.int64]
-    rings: NDArray[np.int64]
+    events: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
-_N_NUMBERS: Final = 12
-_N_SLICES: Final = 11
+_N_NUMBERS: Final = 14
 
 REQUESTS: Final = 0
 RETRIES_MADE: Final = 1
 CALLS_MADE: Final = 2
 ACCEPTS: Final = 3
-"""What `Memory` counts in a window; for each 3 numbers: count, first and last in the ring."""
+"""What is counted in a window: two in one number, the second from bit 32 on."""
+
+_LATEST: Final = 2
+_PLACE: Final = 3
+"""What follows the counts: the round of the budget's last event, and its place."""
+
+_LOW: Final = 0xFFFFFFFF
 
 
-@compiled()
-def forget(numbers, ring, q, window, t):
-    """Let go of events before the last `window` rounds, this one included; 0: never."""
-    if window > 0:
-        mask = ring.shape[1] - 1
-        while numbers[3 * q + 1] < numbers[3 * q + 2]:
-            event = ring[q, numbers[3 * q + 1] & mask]
-            if event >> 32 > t - window:
-                break
-            numbers[3 * q] -= event & 0xFFFFFFFF
-            numbers[3 * q + 1] += 1
+@inlined
+def _following(events, place):
+    return U(0) if place + U(1) == U(events.shape[1]) else place + U(1)
 
 
-@compiled()
-def count(numbers, ring, q, window, t):
-    """How often something happened in the window."""
-    forget(numbers, ring, q, window, t)
-    return numbers[3 * q]
+@inlined
+def forget(memory, i, window, t):
+    """Let go of events at layer i before the last `window` rounds, this one included.
+
+    Only when counts are asked for: how many events there are cannot be foretold, and to go astray
+    in every round takes longer than to count.
+    """
+    events, ends, oldest = memory.events[U(i)], memory.ends[U(i)], (t - window + 1) << 32
+    first, behind = U(ends[0]), U(ends[1])
+    while first != behind and events[first, 0] < oldest:
+        numbers = memory.numbers[U(events[first, 0] & _LOW), U(i)]
+        numbers[0] -= events[first, 1]
+        numbers[1] -= events[first, 2]
+        first = _following(memory.events, first)
+    ends[0] = first
 
 
-@compiled()
-def remember(numbers, ring, q, window, t):
-    """Count an event of round t; those of one round take one place in the ring."""
-    numbers[3 * q] += 1
-    if window > 0:
-        mask, last = ring.shape[1] - 1, numbers[3 * q + 2]
-        if last > numbers[3 * q + 1] and ring[q, (last - 1) & mask] >> 32 == t:
-            ring[q, (last - 1) & mask] += 1
-        else:
-            forget(numbers, ring, q, window, t)
-            ring[q, last & mask] = (t << 32) | 1
-            numbers[3 * q + 2] = last + 1
+@inlined
+def count(memory, client, i, q):
+    """How often something has happened that is not forgotten."""
+    return (memory.numbers[U(client), U(i), q >> 1] >> (32 * (q & 1))) & _LOW
+
+
+@inlined
+def remember(memory, client, i, q, window, t):
+    """Count what happens in round t, to be forgotten again if there is a window."""
+    numbers, events, ends = memory.numbers[U(client), U(i)], memory.events[U(i)], memory.ends[U(i)]
+    once = 1 << (32 * (q & 1))
+    numbers[q >> 1] += once
+    if window == 0:
+        return
+    if numbers[_LATEST] != t:
+        place = U(ends[1])
+        following = _following(memory.events, place)
+        if following == U(ends[0]):  # full, but not of events that are still in the window
+            forget(memory, i, window, t)
+        ends[1] = following
+        numbers[_LATEST] = t
+        numbers[_PLACE] = place
+        events[place, 0] = t << 32 | client
+        events[place, 1] = 0
+        events[place, 2] = 0
+    events[U(numbers[_PLACE]), 1 + (q >> 1)] += once
 
 
 SUM: Final = 0
 SLICE: Final = 1
 NEXT: Final = 2
+SLICES: Final = 3
+"""Of deposits: those that count; the present slice, and the round in which the next begins; from
+here on the sums of slices."""
 
 
-@compiled()
-def turn_slices(numbers, sums, ttl, past, t):
+@inlined
+def turn_slices(numbers, ttl, past, t):
     """Go to the slice of round t, ``10 t // ttl``; the sum is of it and the `past` ones before."""
     if t >= numbers[NEXT]:
         now = 10 * t // ttl
         for k in range(max(numbers[SLICE] + 1, now - past), now + 1):
-            numbers[SUM] -= sums[k % (past + 1)]  # of the slice that goes out
-            sums[k % (past + 1)] = 0
+            at = SLICES + k % (past + 1)
+            numbers[SUM] -= numbers[at]  # of the slice that goes out
+            numbers[at] = 0
         numbers[SLICE] = now
         numbers[NEXT] = ((now + 1) * ttl + 9) // 10
 
 
-@compiled()
-def add_to_slice(numbers, sums, past, amount):
+@inlined
+def add_to_slice(numbers, past, amount):
     """Add to the present slice."""
-    sums[numbers[SLICE] % (past + 1)] += amount
+    numbers[SLICES + numbers[SLICE] % (past + 1)] += amount
     numbers[SUM] += amount
 
 
-@compiled()
+@inlined
 def at_most(n, settings, of):
     """Whether ``n <= ratio * of``, exactly."""
     excess = n - settings[B_WHOLE] * of
     return excess <= 0 or excess * settings[B_DENOMINATOR] <= settings[B_NUMERATOR] * of
 
 
-@compiled()
+@inlined
 def below(n, settings, of):
     """Whether ``n < ratio * of``, exactly."""
     excess = n - settings[B_WHOLE] * of
     return excess < 0 or excess * settings[B_DENOMINATOR] < settings[B_NUMERATOR] * of
 
 
-@compiled()
+@inlined
 def is_retry(tables, c, i, entry):
     """Whether a call is a retry to the budget that sees the calls of layer i."""
     if tables.scalars[c, C_SEES] == tables.scalars[c, C_LAYERS] - 1:  # the chain's, or one layer
@@ -341,11 +374,11 @@ def empty_budgets(tables: CellTables, cells: NDArray[np.int64], kind: int) -> Ki
     windows = tables.budgets[cells, :, B_WINDOW]
     events = np.isin(tables.budgets[cells, :, B_KIND], (RATIO, SRE))
     longest = min(windows.max(where=events, initial=0), tables.n_rounds)
-    width = max(1 << int(longest).bit_length(), 1 << _N_SLICES.bit_length())
     return _KINDS[kind](
         Memory(
             np.empty((n_clients, n_layers, _N_NUMBERS), np.int64),
-            np.empty((n_clients, n_layers, 4, width), np.int64),
+            np.empty((n_layers, n_clients * longest + 1, 3), np.int64),
+            np.zeros((n_layers, 2), np.int64),
         )
     )
 
@@ -378,7 +411,7 @@ def allows(budgets, tables, c, i, client, t, row):
     """Whether there may be a retry; if so, it is booked."""
 
 
-@compiled()
+@inlined
 def may_retry(budgets, tables, c, i, client, t, row):
     """Whether the budget that layer i asks allows a retry."""
     return allows(budgets, tables, c, max(i, tables.scalars[c, C_SEES]), client, t, row)
@@ -410,6 +443,7 @@ _ALL: Final = tuple(_KINDS.values())
 
 @form_for(_ALL, start_budgets)
 def _(budgets, tables, c):
+    budgets.memory.ends[:] = 0
     for client in range(tables.scalars[c, C_CLIENTS]):
         for i in range(tables.scalars[c, C_SEES], tables.scalars[c, C_LAYERS]):
             numbers = budgets.memory.numbers[client, i]
@@ -419,9 +453,10 @@ def _(budgets, tables, c):
                 numbers[0] = tables.budgets[c, i, B_MOST]
             elif kind in (FINAGLE, LINKERD):
                 numbers[SLICE] = -1
-                budgets.memory.rings[client, i, 0, :_N_SLICES] = 0
             elif kind == ENVOY:
                 numbers[_ROUND] = -1
+            else:
+                numbers[_LATEST] = -1
 
 
 @form_for(_ALL, sees)
@@ -454,35 +489,33 @@ def _(budgets, tables, c, i, client, t, entry, outcome):
 
 @form_for(Ratio, begins)
 def _(budgets, tables, c, i, client, t, retry):
-    numbers, ring = budgets.memory.numbers[client, i], budgets.memory.rings[client, i]
     window = tables.budgets[c, i, B_WINDOW]
     if not retry:
-        remember(numbers, ring, REQUESTS, window, t)
+        remember(budgets.memory, client, i, REQUESTS, window, t)
     elif tables.budgets[c, i, B_ON_DECISION] == 0:
-        remember(numbers, ring, RETRIES_MADE, window, t)
+        remember(budgets.memory, client, i, RETRIES_MADE, window, t)
 
 
 @form_for(Ratio, allows)
 def _(budgets, tables, c, i, client, t, row):
-    numbers, ring = budgets.memory.numbers[client, i], budgets.memory.rings[client, i]
-    settings = tables.budgets[c, i]
-    requests = count(numbers, ring, REQUESTS, settings[B_WINDOW], t)
-    retries = count(numbers, ring, RETRIES_MADE, settings[B_WINDOW], t)
+    memory, settings = budgets.memory, tables.budgets[c, i]
+    forget(memory, i, settings[B_WINDOW], t)
     on_decision = settings[B_ON_DECISION]
-    allowed = at_most(retries + on_decision, settings, requests)
+    retries = count(memory, client, i, RETRIES_MADE) + on_decision
+    allowed = at_most(retries, settings, count(memory, client, i, REQUESTS))
     if allowed and on_decision == 1:
-        remember(numbers, ring, RETRIES_MADE, settings[B_WINDOW], t)
+        remember(memory, client, i, RETRIES_MADE, settings[B_WINDOW], t)
     return allowed
 
 
 @form_for(Sre, rejects)
 def _(budgets, draws, tables, c, i, client, t, entry):
-    numbers, ring = budgets.memory.numbers[client, i], budgets.memory.rings[client, i]
-    window, k = tables.budgets[c, i, B_WINDOW], tables.budgets[c, i, B_K]
+    memory, k = budgets.memory, tables.budgets[c, i, B_K]
     if k == 0:
         return False
-    calls = count(numbers, ring, CALLS_MADE, window, t)
-    excess = 100 * calls - k * count(numbers, ring, ACCEPTS, window, t)
+    forget(memory, i, tables.budgets[c, i, B_WINDOW], t)
+    calls = count(memory, client, i, CALLS_MADE)
+    excess = 100 * calls - k * count(memory, client, i, ACCEPTS)
     if excess <= 0:
         return False
     at = i if tables.scalars[c, C_SEES] == 0 else 0
@@ -491,30 +524,27 @@ def _(budgets, draws, tables, c, i, client, t, entry):
 
 @form_for(Sre, begins)
 def _(budgets, tables, c, i, client, t, retry):
-    numbers, ring = budgets.memory.numbers[client, i], budgets.memory.rings[client, i]
     window = tables.budgets[c, i, B_WINDOW]
     if tables.budgets[c, i, B_K] > 0:
-        remember(numbers, ring, CALLS_MADE, window, t)
+        remember(budgets.memory, client, i, CALLS_MADE, window, t)
     if not retry:
-        remember(numbers, ring, REQUESTS, window, t)
+        remember(budgets.memory, client, i, REQUESTS, window, t)
 
 
 @form_for(Sre, ends)
 def _(budgets, tables, c, i, client, t, entry, outcome):
     if outcome == OK and tables.budgets[c, i, B_K] > 0:
-        numbers, ring = budgets.memory.numbers[client, i], budgets.memory.rings[client, i]
-        remember(numbers, ring, ACCEPTS, tables.budgets[c, i, B_WINDOW], t)
+        remember(budgets.memory, client, i, ACCEPTS, tables.budgets[c, i, B_WINDOW], t)
 
 
 @form_for(Sre, allows)
 def _(budgets, tables, c, i, client, t, row):
-    numbers, ring = budgets.memory.numbers[client, i], budgets.memory.rings[client, i]
-    settings = tables.budgets[c, i]
-    requests = count(numbers, ring, REQUESTS, settings[B_WINDOW], t)
-    retries = count(numbers, ring, RETRIES_MADE, settings[B_WINDOW], t)
-    allowed = below(retries, settings, requests)
+    memory, settings = budgets.memory, tables.budgets[c, i]
+    forget(memory, i, settings[B_WINDOW], t)
+    retries = count(memory, client, i, RETRIES_MADE)
+    allowed = below(retries, settings, count(memory, client, i, REQUESTS))
     if allowed:
-        remember(numbers, ring, RETRIES_MADE, settings[B_WINDOW], t)
+        remember(memory, client, i, RETRIES_MADE, settings[B_WINDOW], t)
     return allowed
 
 
@@ -524,23 +554,22 @@ _FINAGLE_PAST: Final = 9
 _LINKERD_PAST: Final = 10
 
 
-@compiled()
+@inlined
 def deposit(memory, tables, c, i, client, past, t):
     """Take the deposit of a request."""
-    numbers, sums = memory.numbers[client, i], memory.rings[client, i, 0]
-    turn_slices(numbers, sums, tables.budgets[c, i, B_WINDOW], past, t)
-    add_to_slice(numbers, sums, past, tables.budgets[c, i, B_GAIN])
+    numbers = memory.numbers[client, i]
+    turn_slices(numbers, tables.budgets[c, i, B_WINDOW], past, t)
+    add_to_slice(numbers, past, tables.budgets[c, i, B_GAIN])
 
 
-@compiled()
+@inlined
 def withdraw(memory, tables, c, i, client, past, t):
     """Take the cost of a retry out of the balance, if it is there."""
-    numbers, sums = memory.numbers[client, i], memory.rings[client, i, 0]
-    settings = tables.budgets[c, i]
-    turn_slices(numbers, sums, settings[B_WINDOW], past, t)
+    numbers, settings = memory.numbers[client, i], tables.budgets[c, i]
+    turn_slices(numbers, settings[B_WINDOW], past, t)
     allowed = numbers[SUM] + settings[B_RESERVE] >= settings[B_COST]
     if allowed:
-        add_to_slice(numbers, sums, past, -settings[B_COST])
+        add_to_slice(numbers, past, -settings[B_COST])
     return allowed
 
 
@@ -611,7 +640,7 @@ _ACTIVE: Final = 2
 _ROUND: Final = 3
 
 
-@compiled()
+@inlined
 def enter(numbers, t):
     """Take the calls that are under way as active when a round begins."""
     if numbers[_ROUND] != t:

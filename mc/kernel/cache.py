@@ -42,6 +42,9 @@ _OPTIONS: Final[Any] = {"error_model": "numpy", "_nrt": False}
 beside its work (with them, 84 instead of 11 ns for a retry).
 """
 
+_INNER: Final[Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""How is compiled beside what Python does not call."""
+
 
 class CacheWarning(RuntimeWarning):
     """Compiled code cannot be kept, so that every start compiles anew."""
@@ -78,8 +81,9 @@ class SealedCache:
 
         target.refresh()
         key = self._key(signature, target.codegen())
+        path = self._path(key)
         try:
-            content = self._path(key).read_bytes()
+            content = path.read_bytes() if path.is_file() else b""  # a pipe would be waited for
         except OSError:
             return None
         seal, payload = content[: self._HASH_BYTES], content[self._HASH_BYTES :]
@@ -166,7 +170,7 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     config: Any = numba.config
     if config.DISABLE_JIT:
         raise RuntimeError("NUMBA_DISABLE_JIT is set: the kernel runs compiled only; unset it")
-    kind: Any = {"nogil": True} if entry else {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    kind: Any = {"nogil": True} if entry else _INNER
 
     def make(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**_OPTIONS, **kind)(function)
@@ -177,10 +181,14 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a function into each function that calls it."""
+    """Compile a function into each function that calls it.
+
+    Numba makes it once; LLVM puts it into its callers, however large it is: to pass the hundreds of
+    words of some tables takes longer than most of what is done with them.
+    """
     import numba
 
-    return numba.njit(inline="always", **_OPTIONS)(function)
+    return numba.njit(forceinline=True, **_INNER, **_OPTIONS)(function)
 
 
 def form_for(kinds: type | tuple[type | None, ...] | None, function: Any) -> Callable[[Any], Any]:
@@ -199,7 +207,7 @@ def form_for(kinds: type | tuple[type | None, ...] | None, function: Any) -> Cal
         return getattr(argument, "instance_class", ...) in listed
 
     def register(make: Any) -> Any:
-        @overload(function, jit_options=_OPTIONS, strict=False)
+        @overload(function, jit_options=_OPTIONS | {"forceinline": True}, strict=False)
         def choose(first, *others):
             return make if fits(first) else None
 

@@ -31,6 +31,7 @@ from mc.kernel.layout import (
     P_WINDOW_START,
     REQUEST_SHIFT,
     ROUND_SHIFT,
+    STOPPED,
     WINDOW_DROPPED,
     Stream,
 )
@@ -120,6 +121,8 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
     next_busy = 0
     t = 0
     for phase in range(3):  # before, inside and after the measured window
+        if wheel.stop[0] != 0:
+            return STOPPED
         if phase == 0:
             phase_end = window_start
         elif phase == 1:
@@ -254,6 +257,8 @@ def _replicate(tables, c, traffic, stream, jitter, service, wheel, row):
                 elif due < n_rounds and unlikely(not _schedule(wheel, due, entry + 1)):
                     return GROW
             pending += n_failed - (dropped - dropped_before)
+            if unlikely(wheel.stop[0] != 0):
+                return STOPPED
             t += 1
         peak = max(peak, phase_peak)
         if phase == 2:
@@ -295,7 +300,8 @@ def simulate_fast(
     Returns
     -------
     status, r : int
-        DONE; or GROW or REQUESTS and the replication in which it happened. Those before it stand.
+        DONE; or GROW, REQUESTS or STOPPED and the replication in which it happened. Those before it
+        stand.
     """
     begin, end = tables.ahead
     for r in range(start, replications.size):

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, form_for
 from mc.kernel.delays import wait_by_word
-from mc.kernel.draws import U, client_word, jitter_word, scaled, service_word, throttle_word
+from mc.kernel.draws import (
+    U,
+    client_word,
+    draw_clients_ahead,
+    jitter_word,
+    service_word,
+    throttle_word,
+)
 from mc.kernel.layout import INDEX_MASK, REQUEST_SHIFT, ROUND_SHIFT, CellTables, Stream
 from mc.kernel.traffic import draw_arrivals
 from mc.kernel.workers import first_place
@@ -38,8 +45,16 @@ def wait(draws, waits, tables, c, i, retry):
     """Rounds until a retry of layer i runs: 1 or more."""
 
 
-def client_by(draws, t, j, n):
-    """Which of n clients request (t, j) belongs to."""
+def client_drawn(draws, t, j, ahead):
+    """The word that decides which client request (t, j) belongs to.
+
+    Those of the first four requests of some rounds are drawn `ahead`, in the first of them; each
+    alone takes four times as long.
+    """
+
+
+def draw_ahead(draws, t, ahead):
+    """Draw the words of so many rounds, if t is the first of them."""
 
 
 def throttle(draws, tables, entry, layer):
@@ -132,9 +147,15 @@ def _(draws, waits, tables, c, i, retry):
     return wait_by_word(waits, word, tables, c, i, retry)
 
 
-@form_for(Philox, client_by)
-def _(draws, t, j, n):
-    return np.int64(scaled(client_word(_stream(draws), t, j), U(n)))
+@form_for(Philox, client_drawn)
+def _(draws, t, j, ahead):
+    return ahead[j, t % ahead.shape[1]] if j < 4 else client_word(_stream(draws), t, j)
+
+
+@form_for(Philox, draw_ahead)
+def _(draws, t, ahead):
+    if t % ahead.shape[1] == 0:
+        draw_clients_ahead(_stream(draws), t, ahead)
 
 
 @form_for(Philox, throttle)

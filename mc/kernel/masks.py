@@ -73,6 +73,7 @@ from mc.kernel.layout import (
     P_WINDOW_START,
     REQUEST_SHIFT,
     ROUND_SHIFT,
+    STOPPED,
     CellTables,
     Stream,
 )
@@ -132,17 +133,20 @@ class SharedWheel(NamedTuple):
         Entry and mask of each; those of a slot stand together.
     room_bits : int
         log2 of the calls that a slot has room for.
+    stop : ndarray of int8, shape (1,)
+        As of `layout.Wheel`.
     """
 
     tails: NDArray[np.int64]
     calls: NDArray[np.int64]
     room_bits: int
+    stop: NDArray[np.int8]
 
 
-def shared_wheel(size: int, room_bits: int) -> SharedWheel:
+def shared_wheel(size: int, room_bits: int, stop: NDArray[np.int8]) -> SharedWheel:
     """A wheel on which nothing is due."""
     n = (size + 1) << room_bits
-    return SharedWheel(np.zeros(size, np.int64), np.zeros(2 * n, np.int64), room_bits)
+    return SharedWheel(np.zeros(size, np.int64), np.zeros(2 * n, np.int64), room_bits, stop)
 
 
 def groups_of(tables: CellTables, parts: Sequence[Sequence[int]], n: int) -> Groups:
@@ -452,6 +456,8 @@ def _simulate_group(
                         going = add_where(goes, going, one)
             if unlikely(fullest & half_full != 0):
                 return GROW
+            if unlikely(wheel.stop[0] != 0):
+                return STOPPED
             retries = run
             failed = plus(failed, larger(unserved, zero))
             phase_peak = larger(phase_peak, n_calls)

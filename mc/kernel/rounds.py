@@ -112,7 +112,7 @@ NO_RETRY = -1
 NO_ROOM = -1
 
 
-@compiled()
+@inlined
 def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row):
     """Send a call down the chain: the layer where it is rejected, or PASSED.
 
@@ -140,7 +140,7 @@ def passes(draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
     return PASSED
 
 
-@compiled()
+@inlined
 def ended(workers, tables, c, t, entry, success, row):
     """Count a request that ends in round t."""
     start_over(workers, tables, t, entry)
@@ -159,7 +159,7 @@ def ended(workers, tables, c, t, entry, success, row):
     row[LATE] += waited > tables.scalars[c, C_THRESHOLD]
 
 
-@compiled()
+@inlined
 def succeeded(budgets, workers, tables, c, client, t, entry, row):
     """End a request whose call of round t succeeded."""
     for i in range(tables.scalars[c, C_LAYERS]):
@@ -168,7 +168,7 @@ def succeeded(budgets, workers, tables, c, client, t, entry, row):
     ended(workers, tables, c, t, entry, True, row)
 
 
-@compiled()
+@inlined
 def decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row):
     """Let layer i decide after its call failed in round t, and then those outside.
 
@@ -202,7 +202,7 @@ def decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row
     return NO_RETRY, 0
 
 
-@compiled()
+@inlined
 def schedule(wheel, due, entry):
     """Put a retry on the wheel, if its slot has room."""
     slot = due & (wheel.n_waiting.size - 1)
@@ -214,25 +214,61 @@ def schedule(wheel, due, entry):
     return has_room
 
 
-@compiled()
-def failed(draws, waits, deadlines, budgets, workers, tables, c, wheel, client, t, entry, i, row):
-    """Let layer i decide, and those outside, after its call failed in round t.
+@inlined
+def give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row):
+    """Give up a call that waits at the end of round t; the layer that decides then.
+
+    If a layer's time is over that is its caller, otherwise the innermost, whose call timed out.
+    """
+    innermost = tables.scalars[c, C_LAYERS] - 1
+    over = -1
+    if deadlines is not None:
+        over = out_of_time(deadlines, tables, c, innermost, entry, t + 1)
+    if over < 0:
+        row[TIMED_OUT] += 1
+        return innermost
+    row[EXPIRED] += 1
+    for i in range(over, innermost + 1):
+        if sees(budgets, tables, c, i):
+            ends(budgets, tables, c, i, client, t, entry, GIVEN_UP)
+    return over - 1
+
+
+@inlined
+def conclude(
+    draws, waits, deadlines, budgets, breakers, workers, tables, c, wheel, client, t, entry,
+    generation, layer, is_failure, is_over, row,
+):  # fmt: skip
+    """Decide what follows in round t from a call that PASSED, or was rejected at a layer.
+
+    If it fails, the innermost layer decides, or that which rejected it, and then those outside;
+    `is_over`: it still waits, and its caller gives it up.
 
     Returns
     -------
-    int
-        How many retries that makes, 1 or 0; NO_ROOM on the wheel.
+    n_failed, n_retries : int
+        Whether it passed and failed; how many retries that makes, 1 or 0, or NO_ROOM on the wheel.
     """
-    retry, due = decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, i, row)
+    n_failed = 0
+    if layer == PASSED:
+        records(breakers, tables, c, client, t, is_failure, generation)
+        if not is_failure:
+            succeeded(budgets, workers, tables, c, client, t, entry, row)
+            return 0, 0
+        n_failed = 1
+        layer = tables.scalars[c, C_LAYERS] - 1
+        if is_over:
+            layer = give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row)
+    retry, due = decide(draws, waits, deadlines, budgets, tables, c, client, t, entry, layer, row)
     if retry == NO_RETRY:
         ended(workers, tables, c, t, entry, False, row)
-        return 0
+        return n_failed, 0
     if due < tables.n_rounds and not schedule(wheel, due, retry):
-        return NO_ROOM
-    return 1
+        return n_failed, NO_ROOM
+    return n_failed, 1
 
 
-@compiled()
+@inlined
 def called(wheel, workers, tables, slot, n_due, t, first, i):
     """The i-th call of a round: retries that are due, then the first calls of new requests."""
     if i < n_due:
@@ -248,15 +284,13 @@ def serve_from_queue(
 ):  # fmt: skip
     """Play the calls of a round where they may wait: first all come, then everything is decided.
 
-    Inlined, because to pass hundreds of words takes longer than what a quiet round does.
-
     Returns
     -------
     status, n_calls, n_failed, pending : int
         Calls that reached the dependency, how many failed in this round, and by how many the
         retries that wait, for their round or in the queue, are more.
     """
-    p, innermost = tables.scalars[c, C_PROFILE], tables.scalars[c, C_LAYERS] - 1
+    p = tables.scalars[c, C_PROFILE]
     capacity = np.int64(tables.capacities[p, t])
     n_calls, n_failed, pending = 0, 0, 0
     for i in range(n_due + n_new):
@@ -289,54 +323,15 @@ def serve_from_queue(
         client = client_of(clients, tables, c, entry)
         if what != AT_ONCE:
             pending -= entry & ATTEMPT_MASK > 0
-        if layer == PASSED:
-            is_failure = what != SERVED or fails(draws, tables, p, t, entry)
-            records(breakers, tables, c, client, t, is_failure, generation)
-            if not is_failure:
-                succeeded(budgets, workers, tables, c, client, t, entry, row)
-                continue
-            n_failed += 1
-            layer = innermost
-            if what == TIME_OVER:
-                layer = give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row)
-        more = failed(
-            draws,
-            waits,
-            deadlines,
-            budgets,
-            workers,
-            tables,
-            c,
-            wheel,
-            client,
-            t,
-            entry,
-            layer,
-            row,
-        )
+        is_failure = what != SERVED or fails(draws, tables, p, t, entry)
+        failed, more = conclude(
+            draws, waits, deadlines, budgets, breakers, workers, tables, c, wheel, client, t,
+            entry, generation, layer, is_failure, what == TIME_OVER, row,
+        )  # fmt: skip
         if more == NO_ROOM:
             return GROW, 0, 0, 0
+        n_failed += failed
         pending += more
-
-
-@compiled()
-def give_up_waiting(deadlines, budgets, tables, c, client, t, entry, row):
-    """Give up a call that waits at the end of round t; the layer that decides then.
-
-    If a layer's time is over that is its caller, otherwise the innermost, whose call timed out.
-    """
-    innermost = tables.scalars[c, C_LAYERS] - 1
-    over = -1
-    if deadlines is not None:
-        over = out_of_time(deadlines, tables, c, innermost, entry, t + 1)
-    if over < 0:
-        row[TIMED_OUT] += 1
-        return innermost
-    row[EXPIRED] += 1
-    for i in range(over, innermost + 1):
-        if sees(budgets, tables, c, i):
-            ends(budgets, tables, c, i, client, t, entry, GIVEN_UP)
-    return over - 1
 
 
 @compiled()
@@ -382,14 +377,8 @@ def replicate(
         wheel.n_waiting[slot] = 0
         pending -= n_due
         for i in range(n_due + n_new):
-            announce(
-                budgets,
-                clients,
-                tables,
-                c,
-                t,
-                called(wheel, workers, tables, slot, n_due, t, first, i),
-            )
+            entry = called(wheel, workers, tables, slot, n_due, t, first, i)
+            announce(budgets, clients, tables, c, t, entry)
 
         primary, retries, n_failed, dropped = row[PRIMARY], row[RETRIES], 0, row[DROPPED]
         successful = row[SUCCESSFUL]
@@ -409,35 +398,19 @@ def replicate(
                 layer = passes(
                     draws, deadlines, budgets, breakers, tables, c, client, t, entry, row
                 )  # fmt: skip
+                is_failure = True
                 if layer == PASSED:
                     row[RETRIES if i < n_due else PRIMARY] += 1
                     n_calls += 1
                     is_failure = n_calls > tables.capacities[p, t]
                     is_failure = is_failure or fails(draws, tables, p, t, entry)
-                    generation = generation_of(breakers, client)
-                    records(breakers, tables, c, client, t, is_failure, generation)
-                    if not is_failure:
-                        succeeded(budgets, workers, tables, c, client, t, entry, row)
-                        continue
-                    n_failed += 1
-                    layer = innermost
-                more = failed(
-                    draws,
-                    waits,
-                    deadlines,
-                    budgets,
-                    workers,
-                    tables,
-                    c,
-                    wheel,
-                    client,
-                    t,
-                    entry,
-                    layer,
-                    row,
-                )
+                failed, more = conclude(
+                    draws, waits, deadlines, budgets, breakers, workers, tables, c, wheel, client,
+                    t, entry, generation_of(breakers, client), layer, is_failure, False, row,
+                )  # fmt: skip
                 if more == NO_ROOM:
                     return GROW
+                n_failed += failed
                 pending += more
 
         if seconds is not None:

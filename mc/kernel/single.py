@@ -29,6 +29,7 @@ from mc.kernel.layout import (
     P_WINDOW_END,
     P_WINDOW_START,
     ROUND_SHIFT,
+    STOPPED,
     Stream,
 )
 from mc.kernel.rows import count_layers, start_layers, write_row
@@ -56,17 +57,20 @@ class SingleWheel(NamedTuple):
         Those of a slot stand together.
     room_bits : int
         log2 of the calls that a slot has room for.
+    stop : ndarray of int8, shape (1,)
+        As of `layout.Wheel`.
     """
 
     tails: NDArray[np.int64]
     entries: NDArray[np.int64]
     room_bits: int
+    stop: NDArray[np.int8]
 
 
-def single_wheel(size: int, room_bits: int) -> SingleWheel:
+def single_wheel(size: int, room_bits: int, stop: NDArray[np.int8]) -> SingleWheel:
     """A wheel on which nothing is due."""
     n = (size + 1) << room_bits
-    return SingleWheel(np.zeros(size, np.int64), np.zeros(n, np.int64), room_bits)
+    return SingleWheel(np.zeros(size, np.int64), np.zeros(n, np.int64), room_bits, stop)
 
 
 @compiled()
@@ -200,6 +204,8 @@ def _replicate(tables, c, traffic, waits, stream, jitter, wheel, row):
                     fullest |= tail
                 if unlikely(fullest & half_full != 0):
                     return GROW
+            if unlikely(wheel.stop[0] != 0):
+                return STOPPED
             t += 1
         peak = max(peak, phase_peak)
         if phase == 2:

@@ -66,17 +66,18 @@ def draw_arrivals(stream, tables, uniforms, arrivals, first):
     """Draw the arrivals of each round and number their first requests; give their sum."""
     draw_uniforms(stream, uniforms)
     if tables.rates.size == 0:
-        _by_guide(tables, uniforms, arrivals)
-    else:
-        _by_search(tables, np.int64(stream.replication), uniforms, arrivals)
-    for t in range(tables.known.size):
-        arrivals[t] += tables.known[t]
-    total = 0
-    for t in range(tables.n_rounds):
-        first[t] = total
-        total += arrivals[t]
-    first[tables.n_rounds] = total
-    return total
+        return _by_guide(tables, uniforms, arrivals, first)
+    return _by_search(tables, np.int64(stream.replication), uniforms, arrivals, first)
+
+
+@inlined
+def _number(t, k, total, tables, arrivals, first):
+    """Let k requests arrive in round t, and those that are known, after so many; how many then."""
+    if tables.known.size > 0:
+        k += tables.known[t]
+    arrivals[t] = k
+    first[t + 1] = total + k
+    return total + k
 
 
 @compiled()
@@ -91,19 +92,21 @@ def draw_uniforms(stream, uniforms):
 
 
 @compiled()
-def _by_guide(tables, uniforms, arrivals):
-    """Make arrivals of a constant rate.
+def _by_guide(tables, uniforms, arrivals, first):
+    """Make arrivals of a constant rate; give their sum.
 
     The guide names, for the 12 high bits of a uniform, the count to start from. Few of its 4096
     steps hold a threshold, so the search that follows ends at once and its branch is predicted.
     """
     thresholds, guide, fewest = tables.thresholds, tables.guide, tables.fewest
+    first[0] = total = 0
     for t in range(tables.n_rounds):
         u = uniforms[t & 1, t >> 1]
         k = np.int64(guide[u >> _U52])
         while k < thresholds.size and u >= thresholds[k]:
             k += 1
-        arrivals[t] = fewest + k
+        total = _number(t, fewest + k, total, tables, arrivals, first)
+    return total
 
 
 # --- rates that vary -----------------------------------------------------------------------------
@@ -163,15 +166,17 @@ def _arrivals_in(tables, t, u):
 
 
 @compiled()
-def _by_search(tables, replication, uniforms, arrivals):
-    """Make arrivals of rates that vary."""
+def _by_search(tables, replication, uniforms, arrivals, first):
+    """Make arrivals of rates that vary; give their sum."""
+    first[0] = total = 0
     for t in range(tables.n_rounds):
         k = _arrivals_in(tables, t, uniforms[t & 1, t >> 1])
         if k == _UNDECIDED:
             for i in range(tables.decided.shape[0]):
                 if (tables.decided[i, 0] == replication) & (tables.decided[i, 1] == t):
                     k = tables.decided[i, 2]
-        arrivals[t] = k
+        total = _number(t, k, total, tables, arrivals, first)
+    return total
 
 
 @compiled(entry=True)

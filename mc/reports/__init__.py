@@ -102,7 +102,7 @@ def _kept(results: Results, names: Iterable[str]) -> dict[str, pl.DataFrame]:
     if not is_current(results):
         return {}
     there = [name for name in names if (results.folder / name).exists()]
-    return {name: pl.read_parquet((results.folder / name).read_bytes()) for name in there}
+    return {name: pl.read_parquet(store.content_of(results.folder / name)) for name in there}
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _without_collection() -> Iterator[None]:
 def is_current(results: Results) -> bool:
     """Whether there is a page of just these results, whole and with all to which it links."""
     try:
-        is_of_these = _mark(results).encode() in (results.folder / store.PAGE).read_bytes()
+        is_of_these = _mark(results).encode() in store.content_of(results.folder / store.PAGE)
         return is_of_these and not store.page_faults(results.folder)
     except OSError:
         return False
@@ -132,7 +132,7 @@ def is_current(results: Results) -> bool:
 def is_stale(results: Results) -> bool:
     """Whether there is a page, of other results: earlier ones."""
     try:
-        return _mark(results).encode() not in (results.folder / store.PAGE).read_bytes()
+        return _mark(results).encode() not in store.content_of(results.folder / store.PAGE)
     except OSError:
         return False
 

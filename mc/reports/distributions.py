@@ -52,7 +52,8 @@ Counts = dict[tuple[int, str], tuple[NDArray[Any], NDArray[np.int64]]]
 def count_values(results: Results, numbers: list[int]) -> Counts:
     """Count the values of each of the metrics shown in some cells."""
     cells = results.cells.filter(pl.col("cell").is_in(numbers))
-    names = [name for name in SHOWN if name in set(results.summary["metric"])]
+    there = set(results.scan_summary().select("metric").unique().collect().to_series())
+    names = [name for name in SHOWN if name in there]
     if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]):
         names.remove("peak")
     metrics = [METRICS[name] for name in names]
@@ -168,7 +169,7 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         grounds = [[(0, y), (1, y)] for y in range(len(chosen))]
         look = {"colors": color, "linewidths": 0.5, "transform": beside}
         panel.add_collection(LineCollection(grounds, **look), autolim=False)
-        _draw_marks(panel, [scenario.view.estimates[cell, metric] for cell in chosen])
+        _draw_marks(panel, [scenario.view.estimate(cell, metric) for cell in chosen])
         panel.autoscale_view()
         panel.set_ylim(len(chosen) - 0.9, -1.0)
         panel.set_yticks([])

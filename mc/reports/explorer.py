@@ -17,6 +17,9 @@ from mc.reports.view import View
 MOST_BYTES: Final = 4_000_000
 """Of the data on the page; beyond that there are no storms, then no explorer."""
 
+_CELL_BYTES: Final = 50
+"""The scores of a cell take more."""
+
 _SLIDER: Final = 3
 """Values of an axis from which it is a slider, if they have an order."""
 
@@ -34,7 +37,7 @@ def explorer(view: View, storms: pl.DataFrame) -> str:
     -------
     str
     """
-    if not view.axes:
+    if not view.axes or len(view.lines) * _CELL_BYTES > MOST_BYTES:
         return ""
     coordinates = _coordinates(view)
     data: dict[str, Any] = {

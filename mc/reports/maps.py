@@ -108,7 +108,7 @@ def name_of(view: View, maps: Maps, key: tuple[Any, ...]) -> str:
 
 def _numbers(view: View, cell: int, metric: str) -> tuple[Any, Any]:
     """By which two cells are told apart."""
-    return view.mean(cell, metric), view.estimates[cell, metric]["sd"]
+    return view.mean(cell, metric), view.estimate(cell, metric)["sd"]
 
 
 def _matters(scenario: Scenario, metric: str, axis: Axis) -> bool:

@@ -96,7 +96,7 @@ def _column(picture: Picture) -> str:
 def _has_published(scenario: Scenario) -> bool:
     """Whether a cell that is drawn has a published figure."""
     return any(
-        scenario.view.estimates[cell, metric]["published"] is not None
+        scenario.view.estimate(cell, metric)["published"] is not None
         for cell in scenario.chosen
         for metric in scenario.view.known(SHOWN)
     )

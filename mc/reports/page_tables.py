@@ -118,7 +118,7 @@ def _whole(text: str) -> str:
 
 def _mean(view: View, cell: int, metric: str) -> Field:
     """A mean, and the range of nine of ten single runs."""
-    line = view.estimates[cell, metric]
+    line = view.estimate(cell, metric)
     field = _number(line["mean"], half_width(line), line["n"])
     if not has_known_mean(line):
         field = Field(_whole(of_runs(line)))
@@ -223,7 +223,7 @@ def tails(view: View, metrics: Sequence[str]) -> Table:
     for cell in list(view.lines)[:MOST_HELD]:
         if view.lines[cell]["replications"] == 1:
             continue
-        above = view.estimates[cell, "peak"]
+        above = view.estimate(cell, "peak")
         shares = (above[f"share_above_capacity{end}"] for end in ("", "_low", "_high"))
         fields = (_tail(view, cell, metric) for metric in metrics)
         lines.append((*_cell(view, cell), _share(*shares), *fields))
@@ -231,7 +231,7 @@ def tails(view: View, metrics: Sequence[str]) -> Table:
 
 
 def _tail(view: View, cell: int, metric: str) -> Field:
-    line = view.estimates[cell, metric]
+    line = view.estimate(cell, metric)
     which = "p01" if METRICS[metric].worst == "low" else "p99"
     worst = _number(line["worst_mean"], half_width(line, "worst_mean"), line["n"])
     far = "" if line[which] is None else _whole(f"{int(which[1:])} %: {_four(line[which])}")
@@ -298,7 +298,7 @@ def differences(view: View) -> Table:
 def metrics(view: View) -> Table:
     """Unit and meaning of every number that the page shows."""
     named = {*view.known(TABLED), *(claim["link_metric"] for claim in view.claims)}
-    named |= set(view.results.summary.drop_nulls("published")["metric"])
+    named |= set(view.summary.drop_nulls("published")["metric"])
     attempts = CELL_COLUMNS["max_attempts"]
     return _of_texts(
         [

@@ -192,9 +192,10 @@ def _cells(scenario: Scenario, chosen: Sequence[int]) -> dict[int, Cell]:
 
 def _drain(scenario: Scenario, chosen: Sequence[int]) -> float:
     """Rounds that the recovery takes in nearly all replications of all cells that are drawn."""
-    rounds = scenario.view.results.summary.filter(
+    of_chosen = scenario.view.results.scan_summary().filter(
         pl.col("cell").is_in(chosen), pl.col("metric") == "drain"
-    )["p95"].max()
+    )
+    rounds = of_chosen.select(pl.col("p95").max()).collect().item()
     return float(rounds) if isinstance(rounds, int | float) else 0.0
 
 

@@ -65,7 +65,7 @@ def _draw_line(
     view: View, panel: Axes, metric: str, points: list[tuple[float, int]], i: int, policy: str
 ) -> None:
     x = [at for at, _ in points]
-    estimates = [view.estimates[cell, metric] for _, cell in points]
+    estimates = [view.estimate(cell, metric) for _, cell in points]
     panel.fill_between(
         x,
         [e["p05"] for e in estimates],

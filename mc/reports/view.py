@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -35,6 +35,19 @@ from mc.reports.notation import (
 from mc.reports.scenario import MOST_SCENARIOS, Scenario
 from mc.statistics import half_width
 from mc.store import Results, for_reader
+
+_OF_LAYERS: Final = tuple(name for name in METRICS if name.startswith("calls_"))
+
+_NOT_READ: Final = [
+    *(
+        f"{name}_{end}"
+        for name in ("p05", "p25", "median", "p75", "p95")
+        for end in ("low", "high")
+    ),
+    *(f"adjusted_{name}" for name in ("mean", "mcse", "low", "high", "reduction")),
+    *(f"{name}{end}" for name in ("ratio_of_means", "share_zero") for end in ("", "_low", "_high")),
+]
+"""Columns of the summary of which nothing is shown."""
 
 
 @dataclass(frozen=True)
@@ -238,10 +251,10 @@ class View:
         name, unit = METRICS[metric].label, self.unit(metric)
         return name if unit in ("", name) else f"{name} ({unit})"
 
-    def _told(self, name: str, metric: str = "metric") -> pl.DataFrame:
+    def _in_units(self, table: pl.DataFrame, name: str, metric: str = "metric") -> pl.DataFrame:
         """Give a table of the results in the units of a reader."""
         manifest = self.results.manifest
-        told = for_reader(getattr(self.results, name), name, manifest, metric)
+        told = for_reader(table, name, manifest, metric)
         units_of = manifest["columns"][name]
         shown = [c for c in told.columns if units_of.get(c, {}).get("unit") == OF_METRIC]
         shares = [one for one, metric in METRICS.items() if metric.unit == "share"]
@@ -250,39 +263,47 @@ class View:
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """The table of the results."""
-        return self._told("summary")
+        """The lines about metrics that are shown, or published."""
+        is_shown = pl.col("metric").is_in([*TABLED, "requests", *_OF_LAYERS])
+        lines = self.results.scan_summary().filter(is_shown | pl.col("published").is_not_null())
+        return self._in_units(lines.drop(_NOT_READ, strict=False).collect(), "summary")
 
     @cached_property
     def comparisons(self) -> pl.DataFrame:
         """The table of the results."""
-        return self._told("comparisons")
+        return self._in_units(self.results.comparisons, "comparisons")
 
     @cached_property
-    def estimates(self) -> dict[tuple[int, str], dict[str, Any]]:
-        """The lines of the summary about metrics that are shown, by cell and metric."""
-        of_layers = [name for name in METRICS if name.startswith("calls_")]
-        wanted = [*TABLED, "requests", *of_layers]
-        shown = self.summary.filter(pl.col("metric").is_in(wanted))
-        return {(line["cell"], line["metric"]): line for line in shown.iter_rows(named=True)}
+    def _places(self) -> dict[str, dict[int, int]]:
+        """By metric and cell: the line of the summary. Of a large grid they would not all fit."""
+        keys = self.summary.select("metric", "cell").with_row_index()
+        return {
+            str(metric): dict(lines.select("cell", "index").iter_rows())
+            for (metric,), lines in keys.group_by("metric")
+        }
+
+    def estimate(self, cell: int, metric: str) -> dict[str, Any]:
+        """The line of the summary about a metric of a cell."""
+        return self.summary.row(self._places[metric][cell], named=True)
 
     def mean(self, cell: int, metric: str) -> float | None:
         """Mean of a metric in a cell; None where it is undefined."""
-        estimate = self.estimates.get((cell, metric))
-        return None if estimate is None else estimate["mean"]
+        place = self._places.get(metric, {}).get(cell)
+        return None if place is None else self.summary["mean"][place]
 
     def half_width(self, cell: int, metric: str) -> float | None:
         """Half the length of the mean's interval; None where there is none."""
-        return half_width(self.estimates[cell, metric])
+        return half_width(self.estimate(cell, metric))
 
     @cached_property
     def calls_by_layer(self) -> dict[int, list[float]]:
         """Calls per request of each layer, for the cells in which several layers retry."""
-        means: dict[int, dict[str, float | None]] = {}
-        for (cell, metric), line in self.estimates.items():
-            means.setdefault(cell, {})[metric] = line["mean"]
-        found = {cell: calls_per_request(of_cell) for cell, of_cell in means.items()}
-        return {c: f for c, f in found.items() if f and self.lines[c]["max_attempts"] > 1}
+        found = {}
+        for cell, line in self.lines.items():
+            if line["max_attempts"] > 1:
+                means = {m: self.mean(cell, m) for m in self._places if cell in self._places[m]}
+                found[cell] = calls_per_request(means)
+        return {cell: calls for cell, calls in found.items() if calls}
 
     @property
     def layer_names(self) -> list[str]:
@@ -293,7 +314,7 @@ class View:
     def written(self, cell: int, metric: str) -> str:
         """A mean with its error and unit."""
         mean, error = self.mean(cell, metric), self.half_width(cell, metric)
-        return with_error(mean, error, self.unit(metric), self.estimates[cell, metric]["n"])
+        return with_error(mean, error, self.unit(metric), self.estimate(cell, metric)["n"])
 
     @property
     def is_rough(self) -> bool:
@@ -303,7 +324,8 @@ class View:
 
     def known(self, metrics: Sequence[str]) -> list[str]:
         """Those of some metrics that are defined somewhere."""
-        return [m for m in metrics if any(self.mean(c, m) is not None for c in self.lines)]
+        there = set(self.summary.drop_nulls("mean")["metric"].unique())
+        return [metric for metric in metrics if metric in there]
 
     @cached_property
     def claims(self) -> list[dict[str, Any]]:
@@ -314,7 +336,8 @@ class View:
         mean itself, and its distance from the number.
         """
         claims = []
-        for line in self._told("claims", "link_metric").iter_rows(named=True):
+        table = self._in_units(self.results.claims, "claims", "link_metric")
+        for line in table.iter_rows(named=True):
             is_against_number = self.source["claim"][line["claim"]].get("value") is not None
             of_metric = line["link_metric"]
             unit, factor = self.unit(of_metric), self.factor(of_metric)

@@ -431,4 +431,4 @@ def _stack(
 
 def _read(shard: Shard) -> tuple[pl.DataFrame, dict[str, Any]]:
     """The histograms of a shard, and its sums."""
-    return pl.read_parquet(io.BytesIO(shard.path.read_bytes())), store.read_sums(shard.path)
+    return pl.read_parquet(io.BytesIO(store.content_of(shard.path))), store.read_sums(shard.path)

@@ -220,7 +220,7 @@ class Rows(Storage):
         """Read the rows of a shard; refuse them if they are not those that its footer names."""
         seeds = ["seed"] if self.draws.generator == "lesson" else []
         try:
-            rows = pl.read_parquet(io.BytesIO(shard.path.read_bytes()))
+            rows = pl.read_parquet(io.BytesIO(store.content_of(shard.path)))
             # a shard may be older than the cell, or the version, that has a further counter
             counters = [
                 name

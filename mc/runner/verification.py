@@ -183,7 +183,7 @@ def _read_cells(results: Results, faults: list[str]) -> tuple[dict[int, Cell], p
     """Read the table of cells; return it, and the cells that are as the manifest has them."""
     path = results.folder / store.table_file("cells")
     try:
-        table = pl.read_parquet(io.BytesIO(path.read_bytes()))
+        table = pl.read_parquet(io.BytesIO(store.content_of(path)))
         cells = experiments.cells_of(table)
     except FileNotFoundError:
         if results.complete:  # a run that was stopped at its very start has none

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +58,34 @@ def check_guard(folder: Path) -> None:
     for guarded_folder, check in _checks:
         if guarded_folder == folder:
             check()
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is no file, before it is opened: a pipe would be waited for.
+
+    Raises
+    ------
+    OSError
+        Or it cannot be looked at.
+    """
+    if not is_remote(path) and not stat.S_ISREG(mode := path.stat().st_mode):
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, os.strerror(code) if stat.S_ISDIR(mode) else "is no file", str(path))
+
+
+def content_of(path: Path) -> bytes:
+    """Read all of a file of a folder, which others may have made.
+
+    Raises
+    ------
+    OSError
+        It cannot be read, or is no file, or has no end that memory could hold.
+    """
+    check_file(path)
+    try:
+        return path.read_bytes()
+    except MemoryError as error:  # before any of it is read
+        raise OSError(errno.ENOMEM, "larger than the memory", str(path)) from error
 
 
 def write(folder: Path, name: str, content: bytes) -> None:

@@ -104,6 +104,8 @@ def held(
             yield lock.token
     finally:
         over.set()
+        if beating.ident is not None:
+            beating.join()  # or its last sign of life would lie where the lock was
         lock.release()
 
 
@@ -405,6 +407,7 @@ def _record(path: Path, content: bytes) -> dict[str, Any]:
     """What a lock says; a `FolderError` if no run wrote it."""
     try:
         record = json.loads(content)
+        datetime.fromisoformat(record["started"])
         return {"pid": int(record["pid"])} | {
             key: "".join(filter(str.isprintable, str(record[key])))[:200]
             for key in ("host", "machine", "started")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mc.store.files import FOLDERS, MANIFEST, TABLES, sha256, write
+from mc.store.files import FOLDERS, MANIFEST, TABLES, content_of, sha256, write
 from mc.store.paths import FolderError
 
 PROGRAM: Final = "retrystorm"
@@ -32,7 +32,7 @@ _SINCE: Final = {3: ' (layers were flattened then; now they are nested unless ch
 _SEAL: Final = "sha256"
 """The key of the hash; it comes last."""
 
-_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Line = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]*$")]
 _Printable = Annotated[_Line, Field(max_length=10_000)]
 _Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _FileName = Annotated[str, Field(max_length=255, pattern=r"^[\w.-]+\.parquet$")]
@@ -140,7 +140,7 @@ def read_manifest(
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(content_of(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -13,9 +13,9 @@ RUN_BYTES: Final = 700_000_000
 RUN_CELL_BYTES: Final = 10_000
 """Of a run, its tables and what is printed of them: 20,000 cells took 0.87 GB, 60,000 1.21 GB."""
 
-PAGE_BYTES: Final = 400_000_000
-PAGE_CELL_BYTES: Final = 47_000
-"""Of the page and its figures: 20,000 cells took 1.28 GB, 60,000 3.12 GB."""
+PAGE_BYTES: Final = 350_000_000
+PAGE_CELL_BYTES: Final = 15_000
+"""Of the page and its figures: 10,000 cells took 0.49 GB, 20,000 0.64 GB, 100,000 1.82 GB."""
 
 _LIMITS: Final = ("memory.max", "memory.limit_in_bytes")
 """Files in which control groups, version 2 and 1, have the limit of a container."""

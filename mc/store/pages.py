@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from mc.store.files import sha256
+from mc.store.files import content_of, sha256
 
 PAGE: Final = "report.html"
 
@@ -43,7 +43,7 @@ def page_faults(folder: Path) -> list[str]:
     """
     path = folder / PAGE
     try:
-        content = path.read_bytes()
+        content = content_of(path)
     except FileNotFoundError:
         return []
     match = _SEAL.match(content)
@@ -53,7 +53,7 @@ def page_faults(folder: Path) -> list[str]:
     faults = []
     for name, expected in hashes.items():
         try:
-            if sha256((folder / name).read_bytes()) != expected:
+            if sha256(content_of(folder / name)) != expected:
                 faults.append(f"{folder / name}: damaged; retrystorm report makes it anew")
         except OSError as error:
             faults.append(f"{folder / name}: {error.strerror}; retrystorm report makes it anew")

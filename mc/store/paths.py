@@ -251,8 +251,7 @@ class ObjectPath:
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove it."""
         try:
-            with self._errors():
-                self.files.rm_file(str(self.key))
+            self._ask(lambda: self.files.rm_file(str(self.key)))
         except FileNotFoundError:
             if not missing_ok:
                 raise

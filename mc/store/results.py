@@ -31,6 +31,7 @@ from mc.store.files import (
     PARTIAL,
     TABLES,
     check_guard,
+    content_of,
     sha256,
     table_file,
 )
@@ -91,7 +92,8 @@ def new_manifest(
         "format": FORMAT,
         "complete": False,
         "title": experiment.title,
-        "file": Path(experiment.path).name,
+        # a file may be called anything, a text in a manifest not
+        "file": "".join(c if c.isprintable() else "?" for c in Path(experiment.path).name),
         "options": list(experiment.options),
         "experiment": experiment.source,
         "experiment_sha256": _experiment_hash(experiment.source),
@@ -312,6 +314,14 @@ class Results:
         """One row for each (cell, metric): estimate, intervals, published figure."""
         return self._table("summary")
 
+    def scan_summary(self) -> pl.LazyFrame:
+        """The lines of `summary` as a lazy frame: of 100,000 cells all of them take 2 GB."""
+        import polars as pl
+
+        if "summary" in self.__dict__:
+            return self.summary.lazy()
+        return pl.scan_parquet(io.BytesIO(self._content("summary")))
+
     @cached_property
     def comparisons(self) -> pl.DataFrame:
         """One row for each (cell, metric): paired difference against the baseline policy."""
@@ -376,9 +386,12 @@ class Results:
         paths = shard_paths(self.folder)
         if self.complete:
             by_name = {path.name: path for path in paths}
-            for name in self.manifest["shards"]:
+            for name, n_bytes in self.manifest["shards"].items():
                 if name not in by_name:
                     raise FolderError(f"{self.shard_folder / name}: missing; {_MAKE_ANEW}")
+                path = by_name[name]
+                if not is_remote(path) and path.stat().st_size != n_bytes:
+                    raise FolderError(f"{path}: damaged (not as long as it was); {_MAKE_ANEW}")
             return [by_name[name] for name in self.manifest["shards"]]
         if not paths:
             raise FolderError(f"{self.folder}: no rows yet; run the same command again")
@@ -387,9 +400,7 @@ class Results:
     def _table(self, name: str) -> pl.DataFrame:
         import polars as pl
 
-        if not self.complete:
-            raise FolderError(f"{self.folder}: the run is not finished; run the same command again")
-        table = pl.read_parquet(io.BytesIO(read_table_file(self.folder, name, self.manifest)))
+        table = pl.read_parquet(io.BytesIO(self._content(name)))
         if name in ("summary", "comparisons") and not table["cell"].is_sorted():
             # as the file has the cells of a baseline together; column by column takes least memory
             places = table.select(pl.arg_sort_by("cell", maintain_order=True)).to_series()
@@ -399,6 +410,11 @@ class Results:
             # a folder of an older version
             return self.named(table)
         return table
+
+    def _content(self, name: str) -> bytes:
+        if not self.complete:
+            raise FolderError(f"{self.folder}: the run is not finished; run the same command again")
+        return read_table_file(self.folder, name, self.manifest)
 
     def named(self, table: Frame) -> Frame:
         """Put scenario, policy and place of every cell into a table that has its number.
@@ -463,7 +479,7 @@ def read_table_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> byt
     """
     path = folder / table_file(name)
     try:
-        content = path.read_bytes()
+        content = content_of(path)
     except FileNotFoundError as error:
         raise FolderError(f"{path}: missing; {_MAKE_ANEW}") from error
     if sha256(content) != manifest["tables"][name]:

@@ -20,7 +20,9 @@ from mc.model.columns import About
 from mc.store.files import (
     FOLDERS,
     REJECTED,
+    check_file,
     check_guard,
+    content_of,
     parquet,
     sha256,
     told,
@@ -239,7 +241,9 @@ def check_bytes(path: Path) -> bytes:
 
 def _read_listed(path: Path) -> bytes:
     """Read a file that was in a list just before."""
-    return patiently(path.read_bytes, on_missing=True) if is_remote(path) else path.read_bytes()
+    if is_remote(path):
+        return patiently(path.read_bytes, on_missing=True)
+    return content_of(path)
 
 
 def read_shard(path: Path) -> Shard:
@@ -304,6 +308,7 @@ def read_footer(path: Path) -> Shard:
         It cannot be read; a `FileNotFoundError` if it is not there any more.
     """
     size_and_time = _size_and_time(path)
+    check_file(path)
     with path.open("rb") as file:
         return _from_footer(path, file, size_and_time)
 

@@ -52,7 +52,8 @@ def undecided(results: Results) -> dict[int, float]:
     """
     import polars as pl
 
-    means = results.summary.filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    of_both = results.scan_summary().filter(pl.col("metric").is_in(["in_flight", "requests"]))
+    means = of_both.select("cell", "metric", "mean").collect()
     by_cell = means.pivot("metric", index="cell", values="mean").filter(pl.col("requests") > 0)
     shares = by_cell.select("cell", share=pl.col("in_flight") / pl.col("requests"))
     late = shares.filter(pl.col("share") > UNDECIDED)
