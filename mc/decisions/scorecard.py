@@ -536,8 +536,8 @@ def _with_flips(
     -------
     groups, axes : list of list of int, tuple of str
     """
-    known_shares = estimates.filter(metric="recovered").drop_nulls("mean")
-    recovered = dict(known_shares.select("cell", "mean").iter_rows())
+    of_runs = estimates.filter(pl.col("mean").is_not_null(), metric="recovered")
+    recovered = dict(of_runs.select("cell", "mean").iter_rows())
     axes, wanted = [], []
     for axis in (name for name in varying if name != "policy"):
         others = [name for name in varying if name != axis]
