@@ -41,7 +41,7 @@ fault_rounds = 100
 tries = [3, 3]
 [grid]
 budget = ["none", 0.1, 0.3]
-backoff_cap = [8, 32]
+backoff_cap = [2, 4]
 [[claim]]
 text = "few are dropped"
 metric = "dropped"

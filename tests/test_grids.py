@@ -749,8 +749,9 @@ def test_the_example_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     example = re.search(r"::\n\n((?:    .*\n|\n)+)", doc)
     assert example is not None
     experiment = load(tmp_path, textwrap.dedent(example[1]))
-    # of 4 caps, 10 budgets, 4 thresholds and 64 points: two caps with two thresholds are left out
-    assert len(experiment.points) == (4 * 4 - 2 * 2) * 10 * 64
+    # of 4 caps, 10 budgets, 4 thresholds, 2 timeouts and 64 points: two caps with two thresholds
+    # are left out
+    assert len(experiment.points) == (4 * 4 - 2 * 2) * 10 * 2 * 64
 
 
 # ---- Many cells ------------------------------------------------------------------------------

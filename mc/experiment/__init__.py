@@ -7,6 +7,9 @@ in a pydantic model.
 
 The cells are spanned by four kinds of axes, each crossed with all others; all are optional::
 
+    [fixed]                            # what all cells share
+    breaker = {kind = "consecutive"}
+
     [[scenario]]                       # one named point: a bundle of parameters set together
     name = "outage (1 s)"
     fault_rounds = 100

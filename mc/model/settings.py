@@ -241,9 +241,8 @@ def schema_of(settings: type[Settings]) -> dict[str, Any]:
         "type": "object",
         "title": settings.library or settings.kind,
         "properties": kind | entries,
-        "required": [
-            *kind,
-            *(name for name, p in settings.declared().items() if p.default is ...),
-        ],
+        # an entry of a budget or a breaker may also come from [grid]
+        "required": [*kind]
+        or [name for name, p in settings.declared().items() if p.default is ...],
         "additionalProperties": False,
     }
