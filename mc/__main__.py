@@ -1,7 +1,9 @@
 """The command `retrystorm`, also as `python -m mc`: signals first, then the slow imports."""
 
+import contextlib
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -11,7 +13,17 @@ def main() -> None:
             signal.signal(number, _end)
     from mc import cli
 
-    cli.main()
+    try:
+        cli.main()
+    except SystemExit as end:
+        if end.code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+            # All is said and let go of. To end Python takes threads of libraries that the signal
+            # may have left in the middle of something: they could wait for ever, or abort.
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(end.code)
+        raise
 
 
 def _end(signum: int, frame: object) -> None:

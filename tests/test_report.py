@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 import numpy as np
@@ -475,3 +477,21 @@ def test_a_report_without_its_figures_or_its_end_is_drawn_again(tmp_path: Path) 
     assert not is_current(mc.load(folder))
     page.write_bytes(b"\xff")
     assert not is_current(mc.load(folder))
+
+
+def test_a_signal_waits_for_the_figure_that_is_being_drawn(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    draw_storm = pictures._storm
+
+    def interrupted(*arguments: Any) -> pictures.Picture:
+        os.kill(os.getpid(), signal.SIGINT)
+        picture = draw_storm(*arguments)
+        drawn.append(picture.name)
+        return picture
+
+    monkeypatch.setattr(pictures, "_storm", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mc.report(small)
+    assert drawn == ["storm-1"]  # and not the next

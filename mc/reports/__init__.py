@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mc import store
 from mc.model.columns import about
+from mc.store.threads import deferred_signals
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,23 +70,28 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     results = store.load(folder)
     store.check_page(results.folder, results.manifest["n_cells"])
 
-    from mc.reports.explorer import explorer
-    from mc.reports.page import page  # these take a second
-    from mc.reports.pictures import DATA, FILE_NAME, SIMULATED, STORM_DATA, pictures
-    from mc.reports.view import View
+    # A handler that raises, in the middle of matplotlib's C++, can end the process or stop it for
+    # ever: signals wait for the figure that is being drawn.
+    with deferred_signals() as stop:
+        from mc.reports.explorer import explorer
+        from mc.reports.page import page  # these take a second
+        from mc.reports.pictures import DATA, FILE_NAME, SIMULATED, STORM_DATA, pictures
+        from mc.reports.view import View
 
-    view, kept = View(results), _kept(results, SIMULATED)
-    with _without_collection():
-        drawn, tables = pictures(view, kept)
-        files = {
-            name: store.table_bytes(table, about(DATA[name])) for name, table in tables.items()
-        }
-        files |= {f"{_FIGURES}/{picture.name}.svg": picture.svg.encode() for picture in drawn}
-        if png:
-            files |= {f"{_FIGURES}/{picture.name}.png": picture.png for picture in drawn}
-    # the page comes last: it links to the others
-    text = page(view, drawn, explorer(view, tables[STORM_DATA]), _mark(results), png=png)
-    files[store.PAGE] = store.sealed(text.rstrip("\n").encode(), files)
+        view, kept = View(results), _kept(results, SIMULATED)
+        with _without_collection():
+            drawn, tables = pictures(view, kept, stop)
+            files = {
+                name: store.table_bytes(table, about(DATA[name])) for name, table in tables.items()
+            }
+            for picture in drawn:
+                stop.check()
+                files[f"{_FIGURES}/{picture.name}.svg"] = picture.svg.encode()
+                if png:
+                    files[f"{_FIGURES}/{picture.name}.png"] = picture.png
+        # the page comes last: it links to the others
+        text = page(view, drawn, explorer(view, tables[STORM_DATA]), _mark(results), png=png)
+        files[store.PAGE] = store.sealed(text.rstrip("\n").encode(), files)
     for name, content in files.items():
         store.write(results.folder, name, content)
     for path in (results.folder / _FIGURES).iterdir():
@@ -164,17 +170,20 @@ def draw_trace(
     svg : str
     png : bytes
     """
-    from mc.model.digits import axis_text, readers_second
-    from mc.reports.rendering import draw, png_file, svg_file
-    from mc.reports.replication import draw_replication
-    from mc.reports.style import style
+    with deferred_signals():  # as in `report`
+        from mc.model.digits import axis_text, readers_second
+        from mc.reports.rendering import draw, png_file, svg_file
+        from mc.reports.replication import draw_replication
+        from mc.reports.style import style
 
-    cells = {point.cell: point.parameters for point in points}
-    labels = {}
-    for point in points:
-        names = [name for name in (point.scenario, point.policy) if name != "default"]
-        names += [f"{name} {axis_text(source, name, value)}" for name, value in point.at.items()]
-        labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
-    with style():
-        drawing = draw_replication(rounds, cells, labels, readers_second(source))
-        return svg_file(draw(drawing, "trace"), drawing.n_columns), png_file(drawing)
+        cells = {point.cell: point.parameters for point in points}
+        labels = {}
+        for point in points:
+            names = [name for name in (point.scenario, point.policy) if name != "default"]
+            names += [
+                f"{name} {axis_text(source, name, value)}" for name, value in point.at.items()
+            ]
+            labels[point.cell] = ", ".join([*names, f"replication {rounds['replication'][0]}"])
+        with style():
+            drawing = draw_replication(rounds, cells, labels, readers_second(source))
+            return svg_file(draw(drawing, "trace"), drawing.n_columns), png_file(drawing)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, starmap
 from typing import Any, Final
 
 import polars as pl
@@ -21,6 +22,7 @@ from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
 from mc.reports.tradeoff import draw_tradeoff
 from mc.reports.view import View
+from mc.store.threads import StopFlag
 
 STORM_DATA: Final = "figures/storm.parquet"
 SPREAD_DATA: Final = "figures/distribution.parquet"
@@ -87,7 +89,7 @@ class Picture:
 
 
 def pictures(
-    view: View, kept: Mapping[str, pl.DataFrame]
+    view: View, kept: Mapping[str, pl.DataFrame], stop: StopFlag
 ) -> tuple[list[Picture], dict[str, pl.DataFrame]]:
     """Make all figures in the order of the page, and the tables that some of them are made from.
 
@@ -96,6 +98,8 @@ def pictures(
     view : View
     kept : mapping of str to polars.DataFrame
         Those of `SIMULATED` that are there from an earlier report of the same results.
+    stop : StopFlag
+        Looked at between figures.
 
     Returns
     -------
@@ -118,11 +122,16 @@ def pictures(
         counts = count_values(view.results, [cell for s in some for cell in s.chosen])
         spreads = [histograms(scenario, counts) for scenario in some]
         tables[SPREAD_DATA] = pl.concat(spreads)
+    made: list[Picture] = []
     with style():
-        made = [_storm(scenario, tables[STORM_DATA]) for scenario in scenarios]
-        made += [picture for scenario in scenarios for picture in _sweep(scenario)]
-        made += _tradeoff(view, view.stormy[:MOST_SCENARIOS])
-        made += [_spread(*pair) for pair in zip(scenarios, spreads, strict=False)]
+        for picture in chain(
+            (_storm(scenario, tables[STORM_DATA]) for scenario in scenarios),
+            chain.from_iterable(map(_sweep, scenarios)),
+            _tradeoff(view, view.stormy[:MOST_SCENARIOS]),
+            starmap(_spread, zip(scenarios, spreads, strict=False)),
+        ):
+            made.append(picture)
+            stop.check()
         made.append(_run(scenarios[0], tables[RUN_DATA]))
     return made, tables
 

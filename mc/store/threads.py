@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _LOOK_SECONDS: Final = 0.1
 """How often the main thread looks whether a signal has come while it waits for the others."""
@@ -23,25 +27,30 @@ class StopFlag:
 
     Not a `threading.Event`: a signal handler that sets an event waits for ever if it has
     interrupted the main thread inside the lock of that event.
-
-    Attributes
-    ----------
-    array : ndarray of int8, shape (1,)
-        Not 0 once it is set, for compiled code to look at.
     """
 
     def __init__(self) -> None:
+        self._byte = bytearray(1)
+
+    @property
+    def array(self) -> NDArray[np.int8]:
+        """The flag for compiled code to look at, of shape (1,): not 0 once it is set."""
         import numpy as np  # not for commands that simulate nothing
 
-        self.array = np.zeros(1, np.int8)
+        return np.frombuffer(self._byte, np.int8)
 
     def set(self) -> None:
         """Ask all who look at the flag to end."""
-        self.array[0] = 1
+        self._byte[0] = 1
 
     def is_set(self) -> bool:
         """Whether to end."""
-        return bool(self.array[0])
+        return bool(self._byte[0])
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` if it is set."""
+        if self.is_set():
+            raise KeyboardInterrupt
 
 
 @contextmanager
