@@ -78,7 +78,7 @@ def rows_of_duckdb(out: Path) -> int:
 
 
 def table_of_polars(path: Path) -> int:
-    return pl.read_parquet(path).height
+    return read_again(path, lambda: pl.read_parquet(path).height, pl.exceptions.ComputeError)
 
 
 def table_of_pandas(path: Path) -> int:
@@ -86,14 +86,21 @@ def table_of_pandas(path: Path) -> int:
 
 
 def table_of_duckdb(path: Path) -> int:
-    """DuckDB opens a file twice: one that was replaced in between has to be read again."""
+    def read() -> int:
+        with duckdb.connect() as connection:
+            query = "SELECT * FROM read_parquet(?)"
+            return len(connection.execute(query, [str(path)]).fetchall())
+
+    return read_again(path, read, duckdb.Error)
+
+
+def read_again(path: Path, read: Callable[[], int], error: type[Exception]) -> int:
+    """Read a file by a reader that opens it twice, again if it was replaced in between."""
     while True:
         before = path.stat().st_ino
         try:
-            with duckdb.connect() as connection:
-                query = "SELECT * FROM read_parquet(?)"
-                return len(connection.execute(query, [str(path)]).fetchall())
-        except duckdb.Error:
+            return read()
+        except error:
             if path.stat().st_ino == before:
                 raise
 
