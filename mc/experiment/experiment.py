@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from mc.experiment.messages import first_of
 from mc.experiment.precision import Precision
 from mc.experiment.remarks import (
     HARDLY_MEANT,
     MAY_BE_IDLE,
     MOST_SAVED,
-    N_NAMED,
     calm_remark,
     effect_of,
     saving_remark,
@@ -245,7 +245,7 @@ class Experiment:
                 else:
                     continue
                 cut.setdefault(remark, {})[name] = None
-        return [f"{remark}, in {_first_of(list(names))}" for remark, names in cut.items()]
+        return [f"{remark}, in {first_of(list(names))}" for remark, names in cut.items()]
 
     def _idle(self) -> list[str]:
         """Which values of a parameter make no difference, all others being equal."""
@@ -269,9 +269,9 @@ class Experiment:
                         largest[place] = texts
             places: dict[str, list[str]] = {}
             for place, texts in largest.items():
-                places.setdefault(_first_of(texts), []).append(place)
+                places.setdefault(first_of(texts), []).append(place)
             remarks += [
-                f"{name} {texts}: the same rows in some cells or all, in {_first_of(some)}: {why}"
+                f"{name} {texts}: the same rows in some cells or all, in {first_of(some)}: {why}"
                 for texts, some in places.items()
             ]
         return remarks
@@ -332,12 +332,6 @@ def _value_text(name: str, cell: Cell) -> str:
     """A parameter of a cell as a reader is given it."""
     of = PARAMETERS[name]
     return units.text_of(of.dimension, getattr(cell, name), cell.rounds_per_second, of.unit)
-
-
-def _first_of(names: Sequence[str]) -> str:
-    """List a few names, and say how many more there are."""
-    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
-    return ", ".join(names[:N_NAMED]) + more
 
 
 class ExperimentError(ValueError):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from mc.model.digits import value_text
 
 SHOWN: Final = 12
 """A message lists no more values than this."""
+
+N_NAMED: Final = 3
+"""A sentence names no more cells, policies or scenarios than this."""
 
 
 # ---- Names -----------------------------------------------------------------------------------
@@ -24,6 +27,12 @@ def quote(name: str) -> str:
 def listed(names: Collection[str]) -> str:
     """Quote each of several names."""
     return ", ".join(quote(name) for name in names)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """List a few names, and say how many more there are."""
+    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
+    return ", ".join(names[:N_NAMED]) + more
 
 
 LIKE: Final = 0.65

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from mc.experiment.messages import first_of
 from mc.model import PARAMETERS, Cell
 from mc.model.breakers import Resilience4j
 from mc.model.budgets import Ratio
@@ -23,9 +24,6 @@ MOST_OVERFLOW: Final = 0.005
 
 MOST_PENDING: Final = 0.1
 """Retries that are pending in the calm, on average: if more are, there is hardly a time without."""
-
-N_NAMED: Final = 3
-"""A remark names no more policies or scenarios than this."""
 
 _ROUNDS_LOOKED_AT: Final = 1000
 """Of traffic that varies, so many rounds of the calm, evenly spread."""
@@ -242,19 +240,18 @@ def calm_remark(cells: Iterable[tuple[str, Cell]]) -> str:
     if not shares:
         return ""
     worst = sorted(shares.items(), key=lambda item: -item[1])
-    told = ", ".join(
+    told = [
         f"{100 * share:.2g} %" + (f" in {scenario}" if scenario != "default" else "")
-        for scenario, share in worst[:N_NAMED]
-    )
-    more = f" and {len(worst) - N_NAMED} more" if len(worst) > N_NAMED else ""
+        for scenario, share in worst
+    ]
     drain = (
         '; calls are retried in the calm, too, so "retries gone after" measures the calm, not the '
         "storm"
     )
     return (
         "without a queue what arrives in a round beyond its capacity fails, in the calm, too, by "
-        f"chance: of the first calls {told}{more}. So results depend on the length of a round, as "
-        "`retrystorm sensitivity FILE` shows: set a short queue, or longer rounds"
+        f"chance: of the first calls {first_of(told)}. So results depend on the length of a round, "
+        "as `retrystorm sensitivity FILE` shows: set a short queue, or longer rounds"
         f"{drain if is_drain_calm else ''}"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import Claim, Experiment
+from mc.experiment.messages import first_of
 from mc.model import METRICS, PARAMETERS, Cell, Parameter, units
 from mc.model.digits import axis_text, counted
 from mc.model.settings import Settings
@@ -40,9 +41,6 @@ MOST_CHANGE: Final = 0.1
 
 Z: Final = 1.96
 """So many standard errors away is what lies outside a 95 % interval."""
-
-N_NAMED: Final = 3
-"""So many pairs or claims are named in a sentence."""
 
 
 class Sensitivity(NamedTuple):
@@ -273,12 +271,12 @@ def _conclusion(means: pl.DataFrame, claims: pl.DataFrame) -> str:
         for metric, word in (("failed_share", "failures"), ("times_usual", "the storm")):
             swapped = _swapped(means.filter(metric=metric))
             if swapped:
-                lost.append(f"in {word} {_some(swapped)} surely change places")
+                lost.append(f"in {word} {first_of(swapped)} surely change places")
             elif metric in means["metric"]:
                 kept.append(f"the order in {word}")
         other = _other_best(means.filter(metric="failed_share"))
         if other:
-            lost.append(f"the fewest failures have {_some(other)}")
+            lost.append(f"the fewest failures have {first_of(other)}")
         else:
             kept.append("what fails least")
     if claims.height:
@@ -291,7 +289,7 @@ def _conclusion(means: pl.DataFrame, claims: pl.DataFrame) -> str:
                     "text", "verdict", "verdict_half"
                 ).iter_rows()
             ]
-            lost.append(f"{changed.height} of {decided.height} verdicts, {_some(told)}")
+            lost.append(f"{changed.height} of {decided.height} verdicts, {first_of(told)}")
         elif decided.height:
             kept.append(f"the verdict of {counted(decided.height, 'claim')}")
     sentences = []
@@ -368,8 +366,3 @@ def _changed(means: pl.DataFrame) -> str:
         where = f" in {lines.height} of {n_cells} cells" if n_cells > 1 else ""
         texts.append(f"{metric} (by up to {100 * furthest:+.0f} %{where})")
     return ", ".join(texts) or "nothing"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
-    return ", ".join(names[:N_NAMED]) + more

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
-from mc.experiment.messages import Caution, cell_label
+from mc.experiment.messages import N_NAMED, Caution, cell_label
 from mc.model.digits import counted
 from mc.runner import dask
 from mc.runner.dask import Cluster
@@ -32,9 +32,6 @@ THREADS_PER_PROCESS: Final = 4
 TRIES_ON_A_CLUSTER: Final = 3
 """A worker may be lost after it has saved a part of a task. Its shard then overlaps that of the
 worker that took over; the shorter is put aside, and rows that only it had are simulated again."""
-
-N_NAMED: Final = 3
-"""A message names at most so many cells."""
 
 
 def run(
