@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.experiment.messages import N_NAMED
 from mc.model.digits import UNDECIDED, axis_text, counted
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
 from mc.store.results import axis_names
@@ -20,6 +19,9 @@ _WORDS: Final = {
     OPEN: ("is open", "are open"),
 }
 """Of one claim, and of several."""
+
+N_NAMED: Final = 3
+"""So many cells are named in a sentence."""
 
 OF_UNDECIDED: Final = (
     *("dropped", "failed_share", "window_dropped", "window_failed_share", "successful"),
