@@ -99,6 +99,29 @@ def test_rows_are_those_of_a_local_run_though_a_worker_is_killed(small: Path, wo
     assert got == expected
 
 
+def test_a_result_that_is_lost_with_its_worker_is_made_again(
+    small: Path, workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = distributed.as_completed.__next__
+    lost: list[str] = []
+
+    def once_its_worker_is_dead(self: Any) -> Any:
+        future = real(self)
+        if not lost:
+            (holders,) = future.client.who_has([future]).values()
+            victim = next(w for w in workers.workers.values() if w.worker_address in holders)
+            os.kill(victim.pid, signal.SIGKILL)
+            while future.status == "finished":
+                time.sleep(0.001)
+            lost.append(future.key)
+        return future
+
+    monkeypatch.setattr(distributed.as_completed, "__next__", once_its_worker_is_dead)
+    mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
+    assert lost
+    assert_same_results(small.parent / "out", mc.run(small, small.parent / "local").folder)
+
+
 def test_stages_of_a_precision_are_those_of_a_local_run(tmp_path: Path, workers: Any) -> None:
     file = write(tmp_path, PRECISE)
     mc.run(file, tmp_path / "out", scheduler=workers.scheduler_address)
@@ -313,25 +336,24 @@ def test_python_refuses_jobs_and_shard_beside_a_scheduler(small: Path) -> None:
             mc.run(small, scheduler="tcp://a:1", **options)
 
 
-def lost() -> Any:
-    return SimpleNamespace(status="cancelled")
-
-
-def killed() -> Any:
-    error = distributed.KilledWorker("key", SimpleNamespace(address="tcp://a:1"), 3)
-    return SimpleNamespace(status="error", exception=lambda: error)
-
-
 @pytest.mark.parametrize(
-    ("future", "message"),
-    [(lost, "the connection to it is lost"), (killed, "workers died again and again")],
+    ("error", "message"),
+    [
+        (distributed.CancelledError("key"), "the connection to it is lost"),
+        (
+            distributed.KilledWorker("key", SimpleNamespace(address="tcp://a:1"), 3),
+            "workers died again and again",
+        ),
+    ],
 )
-def test_a_cluster_that_fails_on_the_way_can_be_mended(
-    future: Callable[[], Any], message: str
-) -> None:
+def test_a_cluster_that_fails_on_the_way_can_be_mended(error: Exception, message: str) -> None:
     """An `OSError`: the command line says that the same command goes on."""
+
+    def fail() -> bytes:
+        raise error
+
     with pytest.raises(OSError, match=f"scheduler tcp://a:1: {message}"):
-        dask._outcome(Cluster("tcp://a:1", None), future())
+        dask._outcome(Cluster("tcp://a:1", None), SimpleNamespace(result=fail))
 
 
 @pytest.mark.timeout(60)

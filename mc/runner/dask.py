@@ -178,6 +178,9 @@ def work_on(
                     time.sleep(_POLL_SECONDS)
                     continue
                 future = next(finished)
+                if future.status in ("lost", "pending"):  # with its worker: another makes it again
+                    finished.add(future)
+                    continue
                 n_rows, rest = _outcome(cluster, future)
                 under_way.remove(future)
                 progress(n_rows)
@@ -192,24 +195,23 @@ def work_on(
 
 def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]]:
     """What a worker returned; raises what went wrong there."""
-    from distributed import KilledWorker
+    from distributed import CancelledError, KilledWorker
 
-    if future.status not in ("finished", "error"):
-        raise OSError(f"scheduler {cluster.address}: the connection to it is lost")
-    error = future.exception()
-    if error is None:
-        n_rows, rest = pickle.loads(future.result())
-        return n_rows, rest
-    if isinstance(error, ImportError):
+    try:
+        result = future.result()
+    except CancelledError as error:
+        raise OSError(f"scheduler {cluster.address}: the connection to it is lost") from error
+    except ImportError as error:
         raise ClusterError(
             f"scheduler {cluster.address}: a worker has another retrystorm, or none ({error}): "
             f"install {code_name().partition(' (')[0]} there"
         ) from error
-    if isinstance(error, KilledWorker):
+    except KilledWorker as error:
         raise OSError(
             f"scheduler {cluster.address}: workers died again and again at the same task"
         ) from error
-    raise error
+    n_rows, rest = pickle.loads(result)
+    return n_rows, rest
 
 
 def _starter() -> Callable[[str, bytes], bytes]:
