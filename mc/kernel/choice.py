@@ -28,7 +28,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mc.kernel.layout import (
     C_CHAIN,
@@ -137,21 +136,26 @@ def wheel_keys(tables: CellTables, cells: list[int]) -> list[tuple[int, ...]]:
 
 def longest_wait(tables: CellTables, cells: Sequence[int]) -> int:
     """Most rounds between two attempts of some cells."""
-    kinds = np.unique(tables.scalars[cells, C_WAITS])
-    return 1 + ((int(tables.widths[kinds].max()) + max(0, _most(tables.offsets[kinds]))) >> 32)
+    kinds: list[int] = tables.scalars[cells, C_WAITS].tolist()
+    longest = _longest_waits(tables)
+    return max(longest[kind] for kind in set(kinds))
 
 
-def _most(offsets: NDArray[np.uint64]) -> int:
-    return int(offsets.view(np.int64).max())
+def _longest_waits(tables: CellTables) -> list[int]:
+    """For each kind of waits, most rounds between two attempts."""
+    widths, offsets = tables.widths.max(axis=1), tables.offsets.view(np.int64).max(axis=1)
+    return [
+        1 + ((width + max(0, offset)) >> 32)
+        for width, offset in zip(widths.tolist(), offsets.tolist(), strict=True)
+    ]
 
 
 def table_fits(tables: CellTables) -> list[bool]:
     """For each kind of waits, whether a table of waits has room for it and for the requests."""
     fewest_places = (LEAST_ROWS + 1) * (tables.n_requests + 1)
-    widths, offsets = tables.widths.max(axis=1), tables.offsets.view(np.int64).max(axis=1)
     return [
-        1 + ((width + max(0, offset)) >> 32) <= LONGEST_WAIT and fewest_places <= MOST_PLACES
-        for width, offset in zip(widths.tolist(), offsets.tolist(), strict=True)
+        longest <= LONGEST_WAIT and fewest_places <= MOST_PLACES
+        for longest in _longest_waits(tables)
     ]
 
 
