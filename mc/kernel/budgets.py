@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mc.kernel.cache import form_for, inlined
 from mc.kernel.chain import digit_of, maker_of
 from mc.kernel.draws import U, scaled
-from mc.kernel.generators import client_drawn, draw_ahead, throttle
+from mc.kernel.generators import client_drawn, throttle
 from mc.kernel.layout import (
     ATTEMPT_MASK,
     AWS,
@@ -73,19 +73,15 @@ class Clients(NamedTuple):
     ----------
     of : ndarray of int32, shape (n_requests,), or (0,) where there is one client
         The client of each request.
-    ahead : ndarray of uint64, shape (4, 64)
-        The words drawn for the first requests of some rounds.
     """
 
     of: NDArray[np.int32]
-    ahead: NDArray[np.uint64]
 
 
 def empty_clients(tables: CellTables) -> Clients:
     """Room for the requests of one replication after another."""
     has_several = (tables.scalars[:, C_CLIENTS] > 1).any()
-    of = np.empty(tables.n_requests if has_several else 0, np.int32)
-    return Clients(of, np.empty((4, 64), np.uint64))
+    return Clients(np.empty(tables.n_requests if has_several else 0, np.int32))
 
 
 def client_of(clients, tables, c, entry):
@@ -117,10 +113,9 @@ def _(clients, tables, c, entry):
 def _(clients, draws, workers, tables, c, t, first, n):
     n_clients = tables.scalars[c, C_CLIENTS]
     if n_clients > 1:
-        draw_ahead(draws, t, clients.ahead)
         for j in range(n):
             request = request_of(workers, tables, first, j)
-            clients.of[request] = scaled(client_drawn(draws, t, j, clients.ahead), U(n_clients))
+            clients.of[request] = scaled(client_drawn(draws, t, j), U(n_clients))
 
 
 # --- what budgets remember -----------------------------------------------------------------------

@@ -259,17 +259,6 @@ def client_word(stream, t, j):
 
 
 @compiled()
-def draw_clients_ahead(stream, t, words):
-    """Draw the CLIENT words of the first four requests of so many rounds, from round t on."""
-    wide_vectors()
-    w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
-    for i in range(w0.size):
-        w0[i], w1[i], w2[i], w3[i] = _philox(
-            U(t + i), U(0), stream.replication, _CLIENT, stream.k0, stream.k1
-        )
-
-
-@compiled()
 def throttle_word(stream, first, entry, layer):
     """The THROTTLE word of an entry at a layer: whether it is rejected before it leaves."""
     t = entry >> ROUND_SHIFT

@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from mc.kernel.cache import compiled, form_for
 from mc.kernel.delays import wait_by_word
-from mc.kernel.draws import (
-    U,
-    client_word,
-    draw_clients_ahead,
-    jitter_word,
-    service_word,
-    throttle_word,
-)
+from mc.kernel.draws import U, client_word, jitter_word, service_word, throttle_word
 from mc.kernel.layout import INDEX_MASK, REQUEST_SHIFT, ROUND_SHIFT, CellTables, Stream
 from mc.kernel.traffic import draw_arrivals
 from mc.kernel.workers import first_place
@@ -45,16 +38,8 @@ def wait(draws, waits, tables, c, i, retry):
     """Rounds until a retry of layer i runs: 1 or more."""
 
 
-def client_drawn(draws, t, j, ahead):
-    """The word that decides which client request (t, j) belongs to.
-
-    Those of the first four requests of some rounds are drawn `ahead`, in the first of them; each
-    alone takes four times as long.
-    """
-
-
-def draw_ahead(draws, t, ahead):
-    """Draw the words of so many rounds, if t is the first of them."""
+def client_drawn(draws, t, j):
+    """The word that decides which client request (t, j) belongs to."""
 
 
 def throttle(draws, tables, entry, layer):
@@ -148,14 +133,8 @@ def _(draws, waits, tables, c, i, retry):
 
 
 @form_for(Philox, client_drawn)
-def _(draws, t, j, ahead):
-    return ahead[j, t % ahead.shape[1]] if j < 4 else client_word(_stream(draws), t, j)
-
-
-@form_for(Philox, draw_ahead)
-def _(draws, t, ahead):
-    if t % ahead.shape[1] == 0:
-        draw_clients_ahead(_stream(draws), t, ahead)
+def _(draws, t, j):
+    return client_word(_stream(draws), t, j)
 
 
 @form_for(Philox, throttle)
