@@ -415,7 +415,7 @@ def test_what_fails_before_the_fault_is_said_first() -> None:
 def test_the_worst_second_is_that_of_single_runs(answer: tuple[str, mc.Results]) -> None:
     told, results = answer
     [(_, cell), *_] = experiment.cells_of(results.cells).items()
-    rounds = mc.trace(cell, 3, seed=1)
+    rounds = mc.trace(cell, 200, seed=1)
     seconds = rounds.group_by("replication", pl.col("round") // cell.rounds_per_second)
     worst = seconds.agg(pl.col("calls").sum()).group_by("replication").agg(pl.col("calls").max())
     calls = worst["calls"].mean()

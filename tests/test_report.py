@@ -28,13 +28,14 @@ from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopi
 import mc
 from mc.decisions.scorecard import Score, scorecards
 from mc.model import METRICS, PARAMETERS
-from mc.reports import is_current, pictures
+from mc.reports import is_current, pictures, storm_of
 from mc.reports.page_tables import score_field
 from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
 from mc.reports.replication import draw_replication
 from mc.reports.style import SERIES, style
 from mc.reports.view import View
+from mc.runner.tracing import Rounds, rounds_of
 from mc.store import undecided_told
 
 
@@ -449,6 +450,29 @@ def test_a_run_that_ends_before_the_fault_of_another_begins_is_drawn(tmp_path: P
     with style():
         drawing = draw_replication(rounds, cells, {0: "short", 1: "long"}, 100.0)
     assert len({panel.axes[0].get_xlim() for panel in drawing.panels}) == 1
+
+
+def test_what_is_simulated_for_an_answer_is_not_simulated_for_its_page_or_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the one run of which the page has a figure of its own."""
+    simulated: list[mc.Cell] = []
+
+    def noted(cell: mc.Cell, *rest: Any) -> Rounds:
+        simulated.append(cell)
+        return rounds_of(cell, *rest)
+
+    folder = tmp_path / "results"
+    run(VARIANTS["one round"], folder)
+    monkeypatch.setattr("mc.runner.rounds_of", noted)
+    results = mc.load(folder)
+    storm = storm_of(results)
+    mc.report(results, simulated=storm)
+    assert len(simulated) == results.cells.height + 1
+    again = storm_of(results)
+    assert len(simulated) == results.cells.height + 1
+    assert again.keys() == storm.keys()
+    assert all(again[name].equals(storm[name]) for name in storm)
 
 
 def test_what_others_put_beside_the_figures_stays(tmp_path: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
-import numpy as np
+import polars as pl
 from rich.text import Text
 
 from mc.cli.screen import WIDTH, next_steps, scorecard_lines
@@ -29,23 +27,36 @@ from mc.experiment import cells_of
 from mc.experiment.question import CALM_LOSS, Fault, Question, shape
 from mc.model import digits
 from mc.model.units import format_time
-from mc.runner import rounds_of, simulate
+from mc.reports.curves import STORM_DATA
+from mc.statistics import intervals
 from mc.store import Results
 
-_RUNS_FOR_PEAKS: Final = 3
-"""Single runs whose worst seconds are averaged."""
 
+def answer(
+    question: Question,
+    results: Results,
+    storm: Mapping[str, pl.DataFrame],
+    file: Path,
+    width: int,
+) -> Iterator[Text]:
+    """Yield the lines of the answer: what it is to the question, the scorecard, what to do next.
 
-def answer(question: Question, results: Results, file: Path, width: int) -> Iterator[Text]:
-    """Yield the lines of the answer: what it is to the question, the scorecard, what to do next."""
+    `storm`: calls over time, see `mc.reports.storm_of`.
+    """
 
     def wrapped(text: str, indent: str = "") -> Iterator[Text]:
         for line in textwrap.wrap(text, min(width, WIDTH), subsequent_indent=indent):
             yield Text(line)
 
-    peaks = _worst_seconds(results)
+    of_cells = {line["cell"]: line for line in storm[STORM_DATA].unique("cell").to_dicts()}
+    cells = cells_of(results.cells)
+    # the calls of the worst second, over what the dependency usually serves in one
+    peaks = {
+        number: line["worst_second"] / (cells[number].capacity * cells[number].rounds_per_second)
+        for number, line in of_cells.items()
+    }
     yield from wrapped(_told(question, results))
-    for part in (*_calm(results), _present(question, results, peaks)):
+    for part in (*_calm(results, of_cells), _present(question, results, peaks)):
         yield Text("")
         yield from wrapped(part)
     found = alternatives(results)
@@ -113,41 +124,26 @@ def _queue(question: Question) -> str:
     return f"{calls} can wait there ({format_time(question.queue / question.capacity)} of its work)"
 
 
-def _calm(results: Results) -> Iterator[str]:
-    """Say what fails before the fault, if that is more than nothing."""
-    cells = cells_of(results.cells)
-    present = cells[present_of(results)["cell"]]
-    once = next((one for one in cells.values() if one.max_attempts == 1), present)
-    policies = {"as it is": present} | ({} if once is present else {"without retries": once})
-    calm = [
-        replace(cell, rounds=cell.window[0], fault_rounds=0, faults=())
-        for cell in policies.values()
-    ]
-    runs = int(results.cells["replications"].max())  # type: ignore[arg-type]
-    rows = simulate(calm, runs, results.manifest["experiment"]["seed"])
-    sums = rows.group_by("cell", maintain_order=True).sum()
-    shares = (sums["dropped"] / sums["requests"]).to_list()
-    if max(shares) > CALM_LOSS:
+def _calm(results: Results, of_cells: Mapping[int, Mapping[str, int]]) -> Iterator[str]:
+    """Say what fails before the fault, if that surely is more than nothing."""
+    present = present_of(results)["cell"]
+    attempts = {number: cell.max_attempts for number, cell in cells_of(results.cells).items()}
+    once = next((number for number, most in attempts.items() if most == 1), present)
+    policies = {present: "as it is"} | ({} if once == present else {once: "without retries"})
+    dropped, requests = (
+        [of_cells[number][name] for number in policies]
+        for name in ("calm_dropped", "calm_requests")
+    )
+    least, _ = intervals.share_interval(dropped, requests)
+    if max(least) > CALM_LOSS:
         failing = " and ".join(
-            f"{_number(100 * share)} % of the requests {name}"
-            for name, share in zip(policies, shares, strict=True)
+            f"{_number(100 * lost / of)} % of the requests {name}"
+            for lost, of, name in zip(dropped, requests, policies.values(), strict=True)
         )
         yield (
             f"First of all: {failing} fail already before the fault. So many calls need a larger "
             "capacity or a longer --queue."
         )
-
-
-def _worst_seconds(results: Results) -> dict[int, float]:
-    """By cell the calls of the worst second, over what the dependency usually serves in one."""
-    seed, worst = results.manifest["experiment"]["seed"], {}
-    for number, cell in cells_of(results.cells).items():
-        calls = rounds_of(cell, np.arange(_RUNS_FOR_PEAKS), seed).calls
-        second = round(cell.rounds_per_second)
-        starts = np.arange(0, cell.rounds, second)
-        most = np.add.reduceat(calls, starts, axis=1).max(axis=1)
-        worst[number] = float(most.mean()) / (cell.capacity * second)
-    return worst
 
 
 def _present(question: Question, results: Results, peaks: dict[int, float]) -> str:

@@ -133,7 +133,7 @@ def ask(
     _write(file, text)
     told = "stopped; what was done is saved: run the same command again to go on"
     with interruptible(told, "scipy.special", quiet=quiet):
-        from mc import runner
+        from mc import reports, runner
         from mc.cli.answer_text import answer
         from mc.cli.screen import terminal_width
 
@@ -141,10 +141,10 @@ def ask(
             results = runner.run(
                 file, jobs=jobs, progress=show, say=write_caution if quiet else write_message
             )
-        width = terminal_width()
-        print_rich(answer(question, results, file, width), width)
+        storm, width = reports.storm_of(results), terminal_width()
+        print_rich(answer(question, results, storm, file, width), width)
         if not no_report:
-            draw_report(results, quiet)
+            draw_report(results, quiet, storm)
 
 
 def _question(given: dict[str, str | None], backoff: str, clients: str) -> Question:

@@ -12,6 +12,10 @@ from mc.cli.stderr import write_message
 from mc.cli.stdout import print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
     from mc.store import Results
 
 
@@ -32,8 +36,13 @@ def report(
         print_text(f"{reports.report(store.load(folder), png=png)}\n")
 
 
-def draw_report(results: Results, quiet: bool = False) -> None:
-    """Draw the report of a finished run, unless it is there, and say where it is."""
+def draw_report(
+    results: Results, quiet: bool = False, simulated: Mapping[str, pl.DataFrame] | None = None
+) -> None:
+    """Draw the report of a finished run, unless it is there, and say where it is.
+
+    `simulated`: what was simulated for it already, see `mc.reports.storm_of`.
+    """
     from mc import reports, store
 
     if not reports.is_current(results):
@@ -44,7 +53,7 @@ def draw_report(results: Results, quiet: bool = False) -> None:
             return
         if not quiet:
             write_message("drawing the report")
-        reports.report(results)
+        reports.report(results, simulated=simulated)
     if not quiet:
         write_message(f"Report: {results.folder / store.PAGE}")
 

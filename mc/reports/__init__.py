@@ -4,11 +4,12 @@
     figures/*.svg, *.png         each figure, as it can go into a paper; PNG on request
     figures/*.parquet            what figures are made of, where no table holds it
 
-`view` and `scenario` have what is taken from the results, `notation` how numbers and names are
-written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff` and `replication` are the kinds of
-figures, made of `panels` in one `style` and drawn by `rendering`; `pictures` says which of them
-there are. `page` writes the page: its text is in page.html and captions.html, and what the text
-says is found by `answer`, `page_tables` and `pictures`. `explorer` makes the data of its script.
+`view` and `scenario` have what is taken from the results, `curves` what is simulated once more,
+`notation` how numbers and names are written. `storm`, `distributions`, `sweeps`, `maps`, `tradeoff`
+and `replication` are the kinds of figures, made of `panels` in one `style` and drawn by
+`rendering`; `pictures` says which of them there are. `page` writes the page: its text is in
+page.html and captions.html, and what the text says is found by `answer`, `page_tables` and
+`pictures`. `explorer` makes the data of its script.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,12 +32,17 @@ if TYPE_CHECKING:
     from mc.experiment import Point
     from mc.store import Results
 
-__all__ = ["draw_trace", "is_current", "is_stale", "report"]
+__all__ = ["draw_trace", "is_current", "is_stale", "report", "storm_of"]
 
 _FIGURES: Final = "figures"
 
 
-def report(folder: str | Path | Results, *, png: bool = False) -> Path:
+def report(
+    folder: str | Path | Results,
+    *,
+    png: bool = False,
+    simulated: Mapping[str, pl.DataFrame] | None = None,
+) -> Path:
     """Draw the figures of a finished run and write its page.
 
     Parameters
@@ -45,6 +51,8 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
         A results folder.
     png : bool
         Whether each figure is written as a bitmap, too.
+    simulated : mapping of str to polars.DataFrame, optional
+        What `storm_of` has made of the same results.
 
     Returns
     -------
@@ -73,12 +81,13 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     # A handler that raises, in the middle of matplotlib's C++, can end the process or stop it for
     # ever: signals wait for the figure that is being drawn.
     with deferred_signals() as stop:
+        from mc.reports.curves import STORM_DATA
         from mc.reports.explorer import explorer
         from mc.reports.page import page  # these take a second
-        from mc.reports.pictures import DATA, FILE_NAME, SIMULATED, STORM_DATA, pictures
+        from mc.reports.pictures import DATA, FILE_NAME, SIMULATED, pictures
         from mc.reports.view import View
 
-        view, kept = View(results), _kept(results, SIMULATED)
+        view, kept = View(results), _kept(results, SIMULATED) | dict(simulated or {})
         with _without_collection():
             drawn, tables = pictures(view, kept, stop)
             files = {
@@ -101,14 +110,35 @@ def report(folder: str | Path | Results, *, png: bool = False) -> Path:
     return results.folder / store.PAGE
 
 
-def _kept(results: Results, names: Iterable[str]) -> dict[str, pl.DataFrame]:
-    """Tables that an earlier report of just these results has simulated."""
+def storm_of(results: Results) -> dict[str, pl.DataFrame]:
+    """Record the calls of every cell over time, for an answer before its page, see `report`.
+
+    The results are of one scenario, with as few cells as a page has storm curves of. Nothing is
+    simulated where there is an earlier report of the same results.
+
+    Returns
+    -------
+    dict of str to polars.DataFrame
+        The table of `curves.curves` under the name of its file.
+    """
+    from mc.reports.curves import CURVE_COLUMNS, STORM_DATA, curves
+
+    kept = _kept(results, {STORM_DATA: CURVE_COLUMNS})
+    return kept or {STORM_DATA: curves(results, results.cells["cell"].to_list())}
+
+
+def _kept(results: Results, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, pl.DataFrame]:
+    """Of some tables, given with their columns, those that an earlier report has simulated.
+
+    It was of just these results; but the program that made it may have been another.
+    """
     import polars as pl
 
     if not is_current(results):
         return {}
-    there = [name for name in names if (results.folder / name).exists()]
-    return {name: pl.read_parquet(store.content_of(results.folder / name)) for name in there}
+    there = [name for name in wanted if (results.folder / name).exists()]
+    read = {name: pl.read_parquet(store.content_of(results.folder / name)) for name in there}
+    return {name: table for name, table in read.items() if table.columns == [*wanted[name]]}
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import polars as pl
 from mc.decisions.scorecard import scores_of
 from mc.experiment import cells_of
 from mc.reports import page_tables
+from mc.reports.curves import Stretch, equally_long
 from mc.reports.notation import json_for_page
-from mc.reports.storm import Stretch, equally_long
 from mc.reports.view import View
 
 MOST_BYTES: Final = 4_000_000
@@ -31,7 +31,7 @@ def explorer(view: View, storms: pl.DataFrame) -> str:
     ----------
     view : View
     storms : polars.DataFrame
-        Of `storm.curves`; a cell that is not in it has no storm.
+        Of `curves.curves`; a cell that is not in it has no storm.
 
     Returns
     -------

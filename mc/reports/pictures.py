@@ -11,20 +11,20 @@ from typing import Any, Final
 
 import polars as pl
 
+from mc.reports.curves import CURVE_COLUMNS, STORM_DATA, curves
 from mc.reports.distributions import BAR_COLUMNS, count_values, draw_distributions, histograms
 from mc.reports.maps import draw_maps, name_of, plan_maps
 from mc.reports.panels import Drawing
 from mc.reports.rendering import Piece, draw, png_file, svg_file
 from mc.reports.replication import RUN_COLUMNS, draw_run, one_run
 from mc.reports.scenario import MOST_CURVES, MOST_SCENARIOS, Scenario
-from mc.reports.storm import CURVE_COLUMNS, curves, draw_curves, length_text, peaks
+from mc.reports.storm import draw_curves, length_text, peaks
 from mc.reports.style import style
 from mc.reports.sweeps import draw_design, draw_lines
 from mc.reports.tradeoff import draw_tradeoff
 from mc.reports.view import View
 from mc.store.threads import StopFlag
 
-STORM_DATA: Final = "figures/storm.parquet"
 SPREAD_DATA: Final = "figures/distribution.parquet"
 RUN_DATA: Final = "figures/replication.parquet"
 
@@ -97,7 +97,7 @@ def pictures(
     ----------
     view : View
     kept : mapping of str to polars.DataFrame
-        Those of `SIMULATED` that are there from an earlier report of the same results.
+        Those of `SIMULATED` that are there already, of the same results.
     stop : StopFlag
         Looked at between figures.
 
@@ -110,9 +110,7 @@ def pictures(
     scenarios = view.drawn
     tables = {}
     for name, wanted in _wanted(scenarios).items():
-        # the program that made it may have been another
-        is_kept = name in kept and kept[name].columns == [*SIMULATED[name]]
-        if is_kept and set(kept[name]["cell"]) == set(wanted):
+        if name in kept and set(kept[name]["cell"]) == set(wanted):
             tables[name] = kept[name]
         else:
             tables[name] = _simulated(scenarios, name, wanted)
@@ -149,7 +147,9 @@ def _wanted(scenarios: Sequence[Scenario]) -> dict[str, list[int]]:
 def _simulated(scenarios: Sequence[Scenario], name: str, cells: Sequence[int]) -> pl.DataFrame:
     if name == RUN_DATA:
         return one_run(scenarios[0], *cells)
-    return pl.concat([curves(s, [c for c in s.cells if c in cells]) for s in scenarios])
+    return pl.concat(
+        [curves(s.view.results, [c for c in s.cells if c in cells]) for s in scenarios]
+    )
 
 
 def _storm(scenario: Scenario, table: pl.DataFrame) -> Picture:

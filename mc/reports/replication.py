@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from mc.experiment import cells_of
 from mc.model import Cell, Column
+from mc.reports.curves import choose_stretch, equally_long, fault
 from mc.reports.panels import Drawing, arrange, legend, new_panels, wrapped
 from mc.reports.scenario import Scenario
 from mc.reports.storm import (
     calls_label,
-    choose_stretch,
     draw_capacity,
-    equally_long,
-    fault,
     shade_fault,
     time_label,
     top_of_axis,
