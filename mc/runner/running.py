@@ -134,7 +134,8 @@ def run(
         state = state_of(experiment, manifest, folder, known, afresh=force)
         job = Job(state.experiment, state.storage, folder, jobs, shard, progress, say)
         if cluster is not None:
-            job = replace(job, cluster=cluster, jobs=cluster.n_threads, token=token)
+            n = max(1, cluster.n_threads)  # none while a worker is begun anew
+            job = replace(job, cluster=cluster, jobs=n, token=token)
         if shard is None:
             _run_in(job, state.stock, force)
         else:
