@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mc import store
 
 # A parent that ignores Ctrl-C hands that down: switch it on again before the program looks.
-# A run waits before and after each file gets its name, and so takes long enough to be watched and
-# stopped, however fast it works.
+# A run waits after each file until it is told to go on, and so is where a test wants it, however
+# fast or slow both are. Once it may go on alone it takes its time, so that it can still be stopped.
 COMMAND: Final = """
-import os, signal, time
+import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-replace = os.replace
+replace, told = os.replace, int(sys.argv.pop(1))
 def slowly(source, target):
     seconds = 0.01 if "replications" in str(target) else 0.1
     time.sleep(seconds)
     replace(source, target)
-    time.sleep(seconds)
+    os.write(told, b".")
+    if not os.read(0, 1):
+        time.sleep(seconds)
 os.replace = slowly
 from mc.cli import main
 main()
 """
 
-DEADLINE_SECONDS: Final = 120.0
+DEADLINE_SECONDS: Final = 300.0
 
 
 class Running:
@@ -46,18 +50,32 @@ class Running:
     def __init__(self, out: Path, *arguments: str) -> None:
         self.out = out
         self.n_before = len(store.shard_paths(out))
-        self.started_ns = time.time_ns()
-        command = [sys.executable, "-c", COMMAND, *arguments, "--out", str(out)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.tables_before = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
+        self._written, told = os.pipe()
+        command = [sys.executable, "-c", COMMAND, str(told), *arguments, "--out", str(out)]
+        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process = subprocess.Popen(command, text=True, pass_fds=(told,), **pipes)
+        os.close(told)
+
+    def go_on(self) -> None:
+        """Let the process write its next file, if it waits."""
+        waits = select.select([self._written], [], [], 0)[0] and os.read(self._written, 1)
+        if waits and self.process.stdin is not None:
+            os.write(self.process.stdin.fileno(), b".")
+
+    def let_go(self) -> None:
+        """Let the process go on alone."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.stdin = None
 
     def wait_until(self, happened: Callable[[], bool]) -> None:
-        """Return when it has happened, or the process has ended."""
+        """Let the process go on until it has happened, or the process has ended."""
         give_up = time.monotonic() + DEADLINE_SECONDS
         while self.is_alive and not happened():
             if time.monotonic() > give_up:
                 raise TimeoutError("it did not happen")
+            self.go_on()
             time.sleep(0.002)
 
     def wait_for_shards(self, n: int) -> None:
@@ -83,7 +101,7 @@ class Running:
         path = self.out / f"{name}.parquet"
 
         def is_new() -> bool:
-            return path.exists() and path.stat().st_mtime_ns > self.started_ns
+            return path.exists() and path.stat().st_mtime_ns != self.tables_before.get(path)
 
         self.wait_until(is_new)
 
@@ -98,6 +116,8 @@ class Running:
         return self.end()
 
     def end(self) -> tuple[int, str, str]:
-        """Wait until it has ended; give exit code, stdout and stderr."""
+        """Let it go on alone until it has ended; give exit code, stdout and stderr."""
+        self.let_go()
         out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        os.close(self._written)
         return self.process.returncode, out, err

@@ -67,7 +67,7 @@ def test_a_command_of_its_own_keeps_to_the_law_in_little_memory(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES)),
     )
     assert done.returncode in (0, 2)

@@ -5,7 +5,6 @@ Needs Chromium and the extra `browser`; without, one line says how to get them.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections import Counter
@@ -28,6 +27,8 @@ CHROMIUM: Final = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 HOW_TO_RUN: Final = 'to run: apt install chromium; pip install -e ".[test,browser]"'
+PATIENCE_MS: Final = 300_000
+"""Of a machine that has much else to do."""
 MODES: Final = {
     "phone": {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"},
     "desk": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"},
@@ -40,9 +41,11 @@ def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason=HOW_TO_RUN)
     if CHROMIUM is None:
         pytest.skip(HOW_TO_RUN)
-    options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    # root, and many a container, can have no sandbox; it opens no page but ours
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        browser = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS
+        )
         yield browser
         browser.close()
 
@@ -52,9 +55,15 @@ def path(small: Path) -> Path:
     return small / "report.html"
 
 
+def new_page(browser: Any, **options: Any) -> Any:
+    page = browser.new_page(**options)
+    page.set_default_timeout(PATIENCE_MS)
+    return page
+
+
 def opened(browser: Any, path: Path, mode: str) -> tuple[Any, list[str]]:
     """Open the page; the list takes what the console says and what is asked of the network."""
-    page = browser.new_page(**MODES[mode])
+    page = new_page(browser, **MODES[mode])
     messages: list[str] = []
     page.on("console", lambda message: messages.append(message.text))
     page.on("pageerror", lambda error: messages.append(str(error)))
@@ -84,7 +93,7 @@ def test_nothing_is_wider_than_the_page(width: int, browser: Any, small: Path, g
         .filter((x) => !x.closest("pre") && x.getBoundingClientRect().right > innerWidth + 1)
         .map((x) => x.tagName + ": " + x.textContent.slice(0, 50))"""
     for folder in (small, grid):
-        page = browser.new_page(viewport={"width": width, "height": 800})
+        page = new_page(browser, viewport={"width": width, "height": 800})
         page.goto((folder / "report.html").as_uri())
         for tab in page.get_by_role("tab").all():
             tab.click()
@@ -227,8 +236,7 @@ def test_the_explorer_shows_any_cell_and_another_one_pinned_beside_it(
 
 
 def test_without_scripts_the_page_says_the_same(browser: Any, path: Path) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
+    page = new_page(browser, java_script_enabled=False)
     page.goto(path.as_uri())
     assert "Claims: 1 holds, 1 fails" in page.inner_text("main")
     assert page.locator("tbody tr").count() > 4

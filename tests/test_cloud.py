@@ -200,7 +200,10 @@ def test_status_verify_plan_and_scan_take_a_url(small: Path) -> None:
 # --- the lock ------------------------------------------------------------------------------------
 
 
-def test_a_second_run_is_told_who_is_at_work(small: Path, memory: Any) -> None:
+def test_a_second_run_is_told_who_is_at_work(
+    small: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mc.store.lock.SILENT_SECONDS", 60.0)  # it ends with the first sign
     folder = store.path_of(URL)
     with store.held(folder, lambda message: None):
         expected = objects(memory).keys()
@@ -226,7 +229,7 @@ def test_a_sign_of_life_that_takes_long_does_not_bring_the_lock_back(
 
     monkeypatch.setattr(type(memory), "pipe_file", slowly)
     with store.held(store.path_of(URL), lambda message: None):
-        assert under_way.wait(10)
+        assert under_way.wait(300)
     time.sleep(0.3)
     assert not memory.store
 
@@ -245,7 +248,10 @@ def test_a_lock_without_a_sign_of_life_is_taken_over(small: Path) -> None:
     assert told[1] == f"{URL}: process 1 on elsewhere, which was at work here, is gone"
 
 
-def test_a_run_that_has_lost_its_folder_writes_nothing_more(small: Path, memory: Any) -> None:
+def test_a_run_that_has_lost_its_folder_writes_nothing_more(
+    small: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mc.store.lock.BEAT_SECONDS", 3600.0)  # or a beat could be under way
     folder = store.path_of(URL)
 
     def lose(done: int, total: int) -> None:

@@ -60,7 +60,12 @@ PRECISE: Final = (
 def workers() -> Iterator[Any]:
     """A cluster of two processes of one thread, started by spawn."""
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=":0",  # else the port of every cluster is the same, in use or not
+        scheduler_kwargs={"dashboard": False},
+        silence_logs=50,
     ) as running:
         yield running
 
@@ -72,24 +77,16 @@ def small(tmp_path: Path) -> Path:
 
 def test_rows_are_those_of_a_local_run_though_a_worker_is_killed(small: Path, workers: Any) -> None:
     out = small.parent / "out"
-    victim = next(iter(workers.workers.values())).pid
-    killed = threading.Event()
-
-    def kill_on_the_way() -> None:
-        while not list((out / "replications").glob("*.parquet")):
-            time.sleep(0.01)
-        os.kill(victim, signal.SIGKILL)
-        killed.set()
-
-    threading.Thread(target=kill_on_the_way, daemon=True).start()
     told: list[tuple[int, int]] = []
-    mc.run(
-        small,
-        out,
-        scheduler=workers.scheduler_address,
-        progress=lambda done, total: told.append((done, total)),
-    )
-    assert killed.is_set()
+
+    def kill_on_the_way(done: int, total: int) -> None:
+        if done and told[-1][0] == 0:
+            with distributed.Client(workers.scheduler_address, set_as_default=False) as client:
+                victim = next(iter(client.run(os.getpid).values()))
+            os.kill(victim, signal.SIGKILL)
+        told.append((done, total))
+
+    mc.run(small, out, scheduler=workers.scheduler_address, progress=kill_on_the_way)
     assert told[0] == (0, 12_000)
     assert told[-1] == (12_000, 12_000)
     local = mc.run(small, small.parent / "local")
@@ -99,27 +96,60 @@ def test_rows_are_those_of_a_local_run_though_a_worker_is_killed(small: Path, wo
     assert got == expected
 
 
-def test_a_result_that_is_lost_with_its_worker_is_made_again(
-    small: Path, workers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def before_the_first_result(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[int]]]:
+    """Do something to the worker that has the first result, before anybody asks for it."""
     real = distributed.as_completed.__next__
-    lost: list[str] = []
+    processes: list[int] = []
 
-    def once_its_worker_is_dead(self: Any) -> Any:
-        future = real(self)
-        if not lost:
-            (holders,) = future.client.who_has([future]).values()
-            victim = next(w for w in workers.workers.values() if w.worker_address in holders)
-            os.kill(victim.pid, signal.SIGKILL)
-            while future.status == "finished":
-                time.sleep(0.001)
-            lost.append(future.key)
-        return future
+    def arrange(do: Callable[[int, Callable[[], bool]], None]) -> list[int]:
+        def first(self: Any) -> Any:
+            future = real(self)
+            if not processes:
+                (holders,) = future.client.who_has([future]).values()
+                ((holder, process),) = future.client.run(os.getpid, workers=list(holders)).items()
+                processes.append(process)
+                do(process, lambda: holder in future.client.nthreads())
+            return future
 
-    monkeypatch.setattr(distributed.as_completed, "__next__", once_its_worker_is_dead)
+        monkeypatch.setattr(distributed.as_completed, "__next__", first)
+        return processes
+
+    yield arrange
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+
+
+def test_a_result_that_is_lost_with_its_worker_is_made_again(
+    small: Path, workers: Any, before_the_first_result: Callable[..., list[int]]
+) -> None:
+    def kill(process: int, is_known: Callable[[], bool]) -> None:
+        os.kill(process, signal.SIGKILL)
+        while is_known():
+            time.sleep(0.001)
+
+    killed = before_the_first_result(kill)
     mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
-    assert lost
+    assert killed
     assert_same_results(small.parent / "out", mc.run(small, small.parent / "local").folder)
+
+
+def test_an_interrupt_ends_a_run_whose_worker_stands_still(
+    small: Path,
+    workers: Any,
+    before_the_first_result: Callable[..., list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stand_still(process: int, is_known: Callable[[], bool]) -> None:
+        monkeypatch.setattr(dask, "CONNECT_SECONDS", 0.2)
+        os.kill(process, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = before_the_first_result(stand_still)
+    with pytest.raises(KeyboardInterrupt):
+        mc.run(small, small.parent / "out", scheduler=workers.scheduler_address)
+    assert stopped
 
 
 def test_stages_of_a_precision_are_those_of_a_local_run(tmp_path: Path, workers: Any) -> None:
@@ -289,6 +319,24 @@ def test_shards_that_overlap_because_a_worker_was_lost_are_put_aside(
     assert mc.verify(out, seconds=0).ok
 
 
+def test_a_run_that_begins_while_its_only_worker_is_begun_anew_waits_for_it(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def connected(address: str, say: Any) -> Iterator[Cluster]:
+        yield Cluster(address, SimpleNamespace(nthreads=dict))
+
+    def work_on(
+        running: Cluster, folder: Path, storage: Storage, token: str, some: Any, progress: Any
+    ) -> None:
+        for each in some:
+            make_shards(folder, storage, each, StopFlag())
+
+    monkeypatch.setattr("mc.runner.dask.connected", connected)
+    monkeypatch.setattr("mc.runner.dask.work_on", work_on)
+    assert mc.run(small, small.parent / "out", scheduler="tcp://a:1").complete
+
+
 # --- what is wrong -------------------------------------------------------------------------------
 
 
@@ -349,14 +397,14 @@ def test_python_refuses_jobs_and_shard_beside_a_scheduler(small: Path) -> None:
 def test_a_cluster_that_fails_on_the_way_can_be_mended(error: Exception, message: str) -> None:
     """An `OSError`: the command line says that the same command goes on."""
 
-    def fail() -> bytes:
+    def fail(timeout: float) -> bytes:
         raise error
 
+    future = SimpleNamespace(status="finished", result=fail)
     with pytest.raises(OSError, match=f"scheduler tcp://a:1: {message}"):
-        dask._outcome(Cluster("tcp://a:1", None), SimpleNamespace(result=fail))
+        dask._outcome(Cluster("tcp://a:1", None), future)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("answer", [None, b"HTTP/1.0 400 Bad Request\r\n\r\n"])
 def test_what_is_no_scheduler_is_not_waited_for(
     answer: bytes | None, monkeypatch: pytest.MonkeyPatch

@@ -130,7 +130,7 @@ def alone(*arguments: str, **variables: str) -> tuple[int, str, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     return done.returncode, done.stdout, done.stderr
 

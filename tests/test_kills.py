@@ -172,6 +172,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_results_of_one_that
         running = begin(EXPERIMENTS[name], out=out.name)
         running.wait_for_lock()
         only_tables_are_missing = n_rows(out) == n_rows(whole[name])
+        running.let_go()
         try:
             running.process.wait(generator.uniform(0, 0.2 * seconds))
         except subprocess.TimeoutExpired:
@@ -200,6 +201,8 @@ def test_a_part_that_is_killed_and_begun_anew_makes_no_difference(
     victim.wait_for_shards(random.Random(3).randint(1, 6))
     code, _, err = victim.stop(signal.SIGKILL)
     assert code == -signal.SIGKILL, err
+    for part in parts:
+        part.let_go()
     for part in parts:
         code, stdout, err = part.end()
         assert (code, stdout) == (0, ""), err
@@ -271,6 +274,7 @@ def test_signals_at_random_moments_end_with_a_message_and_lose_nothing(
         before = snapshot(out / "replications")
         running = begin(FIXED, out=out.name)
         running.wait_for_lock()
+        running.let_go()
         try:
             running.process.wait(generator.uniform(0, 0.3 * seconds))
         except subprocess.TimeoutExpired:

@@ -99,6 +99,7 @@ def test_a_run_of_another_host_is_known_by_its_signs_of_life(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
+    monkeypatch.setattr(lock, "SILENT_SECONDS", 60.0)  # it ends with the first sign
     with store.held(out, print):
         from_another_host(monkeypatch)
         with pytest.raises(FolderError, match=f"in use by process {os.getpid()}"):
@@ -132,6 +133,7 @@ def holding(out: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+            process.wait()  # or the end of its stdin would tell it to go on before it is dead
 
 
 def test_a_run_that_stands_still_on_this_machine_keeps_its_folder(out: Path) -> None:
@@ -220,6 +222,57 @@ def test_a_run_killed_on_another_host_is_waited_out(out: Path) -> None:
         f"{out}: waiting 0 s for a sign of life of process {WHO_DIED} on elsewhere",
         f"{out}: process {WHO_DIED} on elsewhere, which was at work here, is gone",
     ]
+
+
+def test_a_run_of_another_host_that_ends_while_it_is_waited_for_lets_the_next_in(out: Path) -> None:
+    path = leave(out, machine="another", host="elsewhere")
+    told: list[str] = []
+
+    def end(message: str) -> None:
+        told.append(message)
+        if len(told) == 1:
+            path.unlink()
+
+    mc.run(out.parent / "small.toml", out, replications=200, say=end)
+    assert "for a sign of life of process" in told[0]
+    assert not any("is gone" in line for line in told)
+
+
+def test_a_wait_that_stood_still_with_the_other_looks_again(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As both do when the disk that they share does not answer."""
+    path = leave(out, machine="another", host="elsewhere")
+    sleep = time.sleep
+    looks: list[float] = []
+
+    def stand_still(seconds: float) -> None:
+        looks.append(seconds)
+        sleep(lock.SILENT_SECONDS if len(looks) == 1 else seconds)
+        if len(looks) == 2:
+            path.write_bytes(path.read_bytes().replace(b'"00000000"', b'"00000001"'))
+
+    monkeypatch.setattr(time, "sleep", stand_still)
+    with pytest.raises(FolderError, match=f"in use by process {WHO_DIED} on elsewhere"):
+        run(TEXT, out, replications=200)
+
+
+def test_a_lock_is_whole_while_it_is_taken_over_from_one_with_a_longer_name(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(out, host="a" * 100)
+    write = os.write
+    seen: list[object] = []
+
+    def look(descriptor: int, content: bytes) -> int:
+        n = write(descriptor, content)
+        seen.append(lock.holder(out))
+        return n
+
+    monkeypatch.setattr(os, "write", look)
+    with store.held(out, print):
+        assert isinstance(seen[0], lock.Holder)
+        assert seen[0].alive
 
 
 def test_an_empty_lock_was_left_by_a_kill(out: Path) -> None:
@@ -317,7 +370,10 @@ def test_a_disk_that_is_full_to_the_last_byte_ends_the_run_and_leaves_no_lock(
     assert not (out / ".lock").exists()
 
 
-def test_a_run_that_has_lost_its_lock_leaves_that_of_another(out: Path) -> None:
+def test_a_run_that_has_lost_its_lock_leaves_that_of_another(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 3600.0)  # or a beat could be under way
     path = out / ".lock"
     with store.held(out, print) as token:
         of_another = path.read_bytes().replace(token.encode(), b"another")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 import mc
 from mc import store
 from mc.cli import app
-from mc.store import FolderError, memory
+from mc.store import FolderError, lock, memory, state
 
 EXPERIMENT: Final = """
 title = "small"
@@ -260,8 +261,9 @@ def unfinished(n_lost: int) -> Path:
 @contextmanager
 def at_work(folder: Path, started: str, part: tuple[int, int] | None = None) -> Iterator[None]:
     """Hold the lock of a folder, or of a part of its run, since a certain time."""
-    with store.held(folder, print, part):
-        (path,) = (lock for lock in folder.glob(".lock*") if lock.stat().st_size)
+    no_beat = patch.object(lock, "BEAT_SECONDS", 3600.0)  # or it would say when it really began
+    with no_beat, store.held(folder, print, part):
+        (path,) = (path for path in folder.glob(".lock*") if path.stat().st_size)
         path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"started": started}))
         yield
 
@@ -316,6 +318,23 @@ def test_the_status_of_a_stopped_run(file: str) -> None:
     assert code == 0
     assert "stopped; run the command that began it again to go on" in out
     assert tree() == expected
+
+
+def test_a_run_that_ends_while_its_status_is_asked_for_is_finished(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = mc.run(file).folder
+    last = json.loads((folder / "manifest.json").read_text("utf-8"))
+    tables = {path: path.read_bytes() for path in folder.glob("*.parquet")}
+    unfinished(n_lost=0)
+
+    def end(folder: Path) -> None:
+        for path, content in tables.items():
+            path.write_bytes(content)
+        store.write_manifest(folder, last)
+
+    monkeypatch.setattr(state, "holder", end)
+    assert mc.status(folder).complete
 
 
 def test_a_shard_of_another_run_is_not_counted(file: str) -> None:

@@ -123,7 +123,8 @@ def test_polars_pandas_and_duckdb_read_the_folder_while_it_is_written_and_after(
     n_tables = dict.fromkeys(READERS, 0)
     try:
         running.wait_for_shards(1)
-        while running.process.poll() is None:
+        while running.is_alive:
+            running.go_on()
             for name, (read_rows, read_table) in READERS.items():
                 seen[name].append(read_rows(out))
                 for table in TABLES:

@@ -12,7 +12,7 @@ from rich.console import Console
 import mc
 from mc.cli.screen import MAX_LINES, screen
 from mc.decisions.scorecard import MOST_LINES, Score, scorecards
-from mc.model.digits import format_estimate, half_width, known_digits, share_ends, short_estimate
+from mc.model.digits import half_width, known_digits, range_ends, share_ends, short_estimate
 from mc.statistics.intervals import share_interval
 
 POLICIES = """
@@ -97,12 +97,30 @@ def test_the_best_of_a_column_is_what_best_says() -> None:
 @pytest.mark.parametrize("half", [1e-4, 0.0099, 0.01, 0.043, 0.95, 3.2, 40.0])
 @pytest.mark.parametrize("mean", [0.0, 0.012, 0.9996, 1.0, 20.1144, 49.0, 7632.4])
 def test_printed_digits_promise_no_more_than_the_interval(mean: float, half: float) -> None:
-    assert short_estimate(mean, half) == "±".join(format_estimate(mean, half))
+    text, error = short_estimate(mean, half).split("±")
+    assert float(error) >= 0.5 * half
+    assert abs(float(text) - mean) <= float(error) / 2 + 1e-9
+    assert len(text.replace(".", "").strip("0")) <= 4
+    assert len(text.partition(".")[2]) == len(error.partition(".")[2]) <= 3
     known = known_digits(mean, half)
     if not known.startswith("<"):
         whole, _, part = known.partition(".")
         place = -len(part) if part else len(whole) - len(whole.rstrip("0")) if float(known) else 99
         assert half <= 10.0**place
+
+
+@pytest.mark.parametrize("n_digits", [2, 3])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.0, 0.031), (0.9865, 1.0134), (1.07, 1.13), (16.8, 23.6), (34.8, 36.4), (8.8, 9.14)],
+)
+def test_the_ends_of_a_range_can_be_told_apart(low: float, high: float, n_digits: int) -> None:
+    texts = range_ends(low, high, n_digits)
+    ends = [float(text) for text in texts]
+    assert ends[0] < ends[1]
+    decimals = len(texts[1].partition(".")[2])
+    assert ends == [pytest.approx(low, abs=0.5 * 0.1**decimals), round(high, decimals)]
+    assert decimals <= 2 or n_digits == 2
 
 
 @pytest.mark.parametrize("n", [40, 300, 10_000])

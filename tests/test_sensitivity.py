@@ -14,6 +14,7 @@ import mc
 from mc.cli import app
 from mc.model import Cell
 from mc.model.budgets import Ratio
+from mc.model.digits import percent
 from mc.runner.halving import SHOWN, _conclusion, with_half_rounds
 
 DEGRADATION: Final = """
@@ -107,7 +108,7 @@ def test_the_command_prints_both_results_and_writes_nothing(file: Path) -> None:
         app, ["sensitivity", str(file), "--replications", "300", "--format", "json"]
     )
     data = json.loads(told.stdout)
-    assert line[1] == f"{next(d for d in data if d['metric'] == 'dropped')['mean']:.5g}"
+    assert line[1] == f"{next(d for d in data if d['metric'] == 'dropped')['mean']:.4g}"
     assert list(file.parent.iterdir()) == before
 
 
@@ -197,4 +198,4 @@ def test_what_does_not_come_within_the_run_is_said(tmp_path: Path) -> None:
     assert line["half_rounds_share_defined"] == 0
     assert (line["half_rounds"], line["difference"]) == (None, None)
     shown = CliRunner().invoke(app, ["sensitivity", str(path), "--replications", "200"])
-    assert f"in {100 * line['share_defined']:.1f} %" in shown.stdout
+    assert f"in {percent(line['share_defined'])} %" in shown.stdout

@@ -118,7 +118,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where ± cannot be written, ? is better than none
     # thousands of cells are millions of objects without a cycle, looked through again and again
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     for variable in ("NUMBA_DISABLE_JIT", "NUMBA_NUM_THREADS"):
         os.environ.pop(variable, None)  # for those who look for faults in code of their own
     name = "retrystorm" if not sys.argv[0].endswith("__main__.py") else "python -m mc"

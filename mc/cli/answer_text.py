@@ -156,8 +156,9 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
             return ""
         if score.of_runs:
             return f"{score.known}{unit} (95 %: {digits.share_ends(score.low, score.high)})"
-        low, high = (digits.short_estimate(end, None) for end in (score.low, score.high))
-        spread = "" if low == high else f" ({low} to {high})"
+        spread = ""
+        if score.low != score.high:
+            spread = f" ({' to '.join(digits.range_ends(score.low, score.high, 3))})"
         return f"{score.known}{unit}{spread}"
 
     def count(metric: str) -> str:

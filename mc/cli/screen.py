@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import shutil
 import textwrap
@@ -16,7 +15,7 @@ from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reprodu
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
-from mc.model.digits import counted, share_ends
+from mc.model.digits import counted, percent, range_ends, share_ends
 from mc.model.thresholds import DEPENDS, FAILS, OPEN
 
 if TYPE_CHECKING:
@@ -290,7 +289,7 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
     if not score.is_known:
         text += f" {score.n_of}" if with_share else ""
     elif score.share < 1 and with_share:
-        text += f" in {100 * score.share:.3g} %"
+        text += f" in {percent(score.share)} %"
     return f"{'*' if score.is_best else ''}{text}"
 
 
@@ -299,15 +298,7 @@ def _range(score: Score | None) -> str:
         return ""
     if score.of_runs and score.high is not None:
         return f"({share_ends(score.low, score.high)})"
-    if score.high is None:
-        return f"{_digits(score.low, score.low)}–later"
-    return f"{_digits(score.low, score.high)}–{_digits(score.high, score.high)}"
-
-
-def _digits(number: float, like: float) -> str:
-    """Round to the second digit of a number like it, or to a whole number."""
-    decimals = 0 if like >= 10 or not like else min(2, 1 - math.floor(math.log10(like)))
-    return f"{number:.{decimals}f}" if number else "0"
+    return "–".join(range_ends(score.low, score.high))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:

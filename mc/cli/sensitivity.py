@@ -51,7 +51,7 @@ def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
 
     from mc.cli.result_tables import ROUGH, is_rough
     from mc.cli.terminal_tables import table_of
-    from mc.model.digits import counted, format_estimate, half_width
+    from mc.model.digits import counted, format_estimate, half_width, to_fixed
     from mc.runner.halving import place_text
 
     n = counted(int(found["n"].max() or 0), "replication")  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
                 _mean(line["half_rounds"], line["half_rounds_share_defined"]),
             )
             unit = f", {line['unit']}" if line["unit"] == "s" else ""
-            change = "" if line["change"] is None else f"{100 * line['change']:.1f}"
+            change = "" if line["change"] is None else to_fixed(100 * line["change"], 1)
             error = f"~{error}" if error and is_rough(line) else error
             table.add_row(line["metric"] + unit, *means, difference, error, change)
         yield table
@@ -84,6 +84,9 @@ def _blocks(found: pl.DataFrame, conclusion: str) -> Iterator[RenderableType]:
 
 def _mean(mean: float | None, share: float) -> str:
     """A mean, and in which share of the replications there is one if not in all."""
+    from mc.model.digits import format_estimate, percent
+
     if mean is None:
         return ""
-    return f"{mean:.5g}" if share == 1 else f"{mean:.5g}\nin {100 * share:.1f} %"
+    text, _ = format_estimate(mean, None)
+    return text if share == 1 else f"{text}\nin {percent(share)} %"

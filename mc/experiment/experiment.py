@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -330,8 +331,13 @@ def _grows_beyond(cap: float, base: float, factor: float, tries: int) -> bool:
 
 def _value_text(name: str, cell: Cell) -> str:
     """A parameter of a cell as a reader is given it."""
+    return _text(name, getattr(cell, name), cell.rounds_per_second)
+
+
+@functools.lru_cache(maxsize=1024)  # a grid has each value in many cells
+def _text(name: str, value: Hashable, per_second: float) -> str:
     of = PARAMETERS[name]
-    return units.text_of(of.dimension, getattr(cell, name), cell.rounds_per_second, of.unit)
+    return units.text_of(of.dimension, value, per_second, of.unit)
 
 
 class ExperimentError(ValueError):

@@ -14,6 +14,7 @@ from mc.experiment.messages import first_of
 from mc.model import PARAMETERS, Cell
 from mc.model.breakers import Resilience4j
 from mc.model.budgets import Ratio
+from mc.model.digits import percent
 from mc.model.waits import Backoff, longest_life, spans, waits_of
 
 MOST_SAVED: Final = 0.1
@@ -241,7 +242,7 @@ def calm_remark(cells: Iterable[tuple[str, Cell]]) -> str:
         return ""
     worst = sorted(shares.items(), key=lambda item: -item[1])
     told = [
-        f"{100 * share:.2g} %" + (f" in {scenario}" if scenario != "default" else "")
+        f"{percent(share)} %" + (f" in {scenario}" if scenario != "default" else "")
         for scenario, share in worst
     ]
     drain = (

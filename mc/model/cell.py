@@ -71,6 +71,9 @@ _CALLS: Final = amount(0, INT32_MAX)
 _ROUNDS: Final = per_layer(real(0, INT32_MAX))
 
 
+_AS_JSON: Final = json.JSONEncoder(sort_keys=True, default=lambda settings: settings.table)
+
+
 @dataclass(frozen=True)
 class Cell:
     """The parameters of one grid point; the defaults are the lesson's.
@@ -369,8 +372,7 @@ class Cell:
         chosen.pop("chain", None)
         if self.chain == "nested" and len(self.tries) > 1:
             chosen["chain"] = self.chain
-        text = json.dumps(chosen, sort_keys=True, default=lambda settings: settings.table)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(_AS_JSON.encode(chosen).encode()).hexdigest()[:16]
 
 
 PARAMETERS: Final[dict[str, Parameter]] = {

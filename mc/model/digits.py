@@ -27,6 +27,8 @@ MISSING: Final = "-"
 
 _WIDE: Final = Context(prec=1100)  # no double has more digits than this
 _N_DIGITS_ALONE: Final = 4  # of an estimate without an error
+_MOST_DIGITS: Final = 5  # of an estimate with one
+_MOST_DIGITS_SHORT: Final = 4
 
 
 def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, str]:
@@ -42,14 +44,17 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
     Returns
     -------
     estimate, error : str
-        The error with two significant digits, the estimate to the same digit. Where the error is
-        missing or 0, it is printed as nothing or as 0, and the estimate as it is if it is a whole
-        number, otherwise with four significant digits, or all before the point.
+        The error with two significant digits, or fewer where the estimate, which ends with the same
+        digit, would have more than five. Where the error is missing or 0, it is printed as nothing
+        or as 0, and the estimate as it is if it is a whole number, otherwise with four significant
+        digits, or all before the point.
 
     Examples
     --------
     >>> format_estimate(4523.3172, 1.2345), format_estimate(96.0, None)
     (('4523.3', '1.2'), ('96', ''))
+    >>> format_estimate(1.00008, 0.00092)
+    ('1.0001', '0.0009')
     """
     if mean is None:
         return MISSING, ""
@@ -60,19 +65,21 @@ def format_estimate(mean: float | None, half_width: float | None) -> tuple[str, 
         before = math.floor(math.log10(abs(mean))) + 1
         text = f"{mean:.{max(0, _N_DIGITS_ALONE - before)}f}"
         return _unsigned_zero(_without_end_zeros(text)), error
+    return _with_error(mean, half_width, _first_digit(mean) - _MOST_DIGITS + 1)
+
+
+def _with_error(mean: float, half_width: float, least: int) -> tuple[str, str]:
+    """Round both to the second digit of the error, but to no power of ten below `least`."""
     # the exponent after rounding: 0.0996 is 0.10, not 0.100
-    exponent = int(f"{half_width:.1e}".partition("e")[2])
-    unit = Decimal(1).scaleb(exponent - 1)
-    text, error = (
-        f"{Decimal(number).quantize(unit, context=_WIDE):f}" for number in (mean, half_width)
-    )
-    return _unsigned_zero(text), error
+    unit = Decimal(1).scaleb(max(int(f"{half_width:.1e}".partition("e")[2]) - 1, least))
+    text, error = (Decimal(number).quantize(unit, context=_WIDE) for number in (mean, half_width))
+    return _unsigned_zero(f"{text:f}"), f"{max(error, unit):f}"
 
 
 def short_estimate(mean: float, half_width: float | None) -> str:
     """Print an estimate with its error in as few characters as a table of many columns has.
 
-    With an error as `format_estimate` does; without one three digits.
+    With an error as `format_estimate` does, but in at most four digits; without one in three.
 
     Parameters
     ----------
@@ -87,10 +94,11 @@ def short_estimate(mean: float, half_width: float | None) -> str:
     Examples
     --------
     >>> short_estimate(20.1144, 0.043), short_estimate(49.0, 3.2), short_estimate(1.0, None)
-    ('20.114±0.043', '49.0±3.2', '1')
+    ('20.11±0.04', '49.0±3.2', '1')
     """
     if half_width:
-        return "±".join(format_estimate(mean, half_width))
+        least = max(_first_digit(mean) - _MOST_DIGITS_SHORT + 1, _LEAST_PLACE)
+        return "±".join(_with_error(mean, half_width, least))
     return _at_place(mean, max(_first_digit(mean) - 2, _LEAST_PLACE), half_width)
 
 
@@ -154,6 +162,49 @@ def share_text(share: float) -> str:
     percent = 100 * share
     decimals = max(0, 1 - math.floor(math.log10(percent))) if percent else 0
     return f"{math.ceil(percent * 10**decimals) / 10**decimals:.{decimals}f} %"
+
+
+def range_ends(low: float, high: float | None, n_digits: int = 2) -> tuple[str, str]:
+    """Print where single runs lie: to some digit of the higher end, or to what tells them apart.
+
+    Parameters
+    ----------
+    low : float
+        At least 0.
+    high : float or None
+        At least `low`; None where it is later than the run.
+    n_digits : int
+        Fewer are printed of a small number, which has at most two after the point.
+
+    Returns
+    -------
+    low, high : str
+
+    Examples
+    --------
+    >>> range_ends(5.32, 7.48), range_ends(0.9865, 1.0134), range_ends(0.271, None)
+    (('5.3', '7.5'), ('0.99', '1.01'), ('0.27', 'later'))
+    """
+    like = low if high is None else high
+    decimals = max(0, min(2, n_digits - 1 - _first_digit(like)))
+
+    def text(end: float) -> str:
+        return to_fixed(end, decimals) if end else "0"
+
+    if high is None:
+        return text(low), "later"
+    while low != high and text(low) == text(high) and decimals < -_LEAST_PLACE:
+        decimals += 1
+    return text(low), text(high)
+
+
+def percent(share: float) -> str:
+    """A share in percent, with as many digits as tell it from 0 and from 100."""
+    for decimals in (1, 2, 3):
+        text = f"{100 * share:.{decimals}f}"
+        if share in (0, 1) or float(text) not in (0, 100):
+            break
+    return f"{float(text):g}"
 
 
 def share_ends(low: float, high: float) -> str:
@@ -237,7 +288,7 @@ def to_fixed(number: float, decimals: int) -> str:
     The exact binary value is rounded: 1.005 is a little less than that in binary, hence '1.00'.
     """
     unit = Decimal(1).scaleb(-decimals)
-    return f"{Decimal(number).quantize(unit, ROUND_HALF_UP, _WIDE):f}"
+    return _unsigned_zero(f"{Decimal(number).quantize(unit, ROUND_HALF_UP, _WIDE):f}")
 
 
 def _unsigned_zero(text: str) -> str:

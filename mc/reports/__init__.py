@@ -106,7 +106,7 @@ def report(
     for path in (results.folder / _FIGURES).iterdir():
         is_ours = FILE_NAME.fullmatch(path.name) and not path.is_dir()
         if is_ours and f"{_FIGURES}/{path.name}" not in files:
-            path.unlink()  # of an earlier one
+            path.unlink(missing_ok=True)  # of an earlier one; or another report has done it
     return results.folder / store.PAGE
 
 

@@ -38,15 +38,6 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def percent(share: float) -> str:
-    """A share in percent, with as many digits as tell it from 0 and from 100."""
-    for decimals in (1, 2, 3):
-        text = f"{100 * share:.{decimals}f}"
-        if share in (0, 1) or float(text) not in (0, 100):
-            break
-    return f"{float(text):g}"
-
-
 def json_for_page(data: object) -> str:
     """Write JSON that may stand in a script of a page, where no text may look like a tag."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")

@@ -91,7 +91,8 @@ for (const place of document.querySelectorAll(".table")) {
     const file = new Blob([csvOf(heads, found())], { type: "text/csv" });
     const link = make("a", { href: URL.createObjectURL(file), download: `${place.id}.csv` });
     link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    // a browser that is busy begins to save it later
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   });
   tools.append(save);
   place[isLong ? "before" : "after"](tools);

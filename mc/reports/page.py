@@ -68,7 +68,11 @@ def _environment() -> jinja2.Environment:
         "undecided_told": undecided_told,
         "widest": _widest,
     }
-    environment.filters |= {name: getattr(notation, name) for name in ("count", "percent", "short")}
+    environment.filters |= {
+        "count": notation.count,
+        "percent": digits.percent,
+        "short": notation.short,
+    }
     environment.filters |= {
         "anchor": lambda text: text.lower().replace(" ", "-"),
         "inline_svg": lambda pieces: Markup(svg_for_page(pieces)),  # our own text

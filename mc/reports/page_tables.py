@@ -14,12 +14,11 @@ import polars as pl
 from mc.decisions.scorecard import Score
 from mc.experiment import CELL_COLUMNS, MAX, cells_of
 from mc.model import METRICS, PARAMETERS, units
-from mc.model.digits import MIN_REPLICATIONS, has_known_mean, of_runs
+from mc.model.digits import MIN_REPLICATIONS, has_known_mean, of_runs, percent, range_ends
 from mc.reports.notation import (
     NAMES,
     TABLED,
     json_for_page,
-    percent,
     value_text,
     with_error,
 )
@@ -178,8 +177,8 @@ def score_field(score: Score | None) -> Field:
         share = f" {score.n_of} runs"
     more = ""
     if score.low is not None and not score.low == score.high == score.mean:
-        high = "later" if score.high is None else f"{score.high:.3g}"
-        more = _whole(f"{score.low:.3g} to {high}{' (95 %)' if score.of_runs else ''}")
+        ends = " to ".join(range_ends(score.low, score.high, 3))
+        more = _whole(f"{ends}{' (95 %)' if score.of_runs else ''}")
     sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
     text = _whole(score.text.replace("±", sign)) + share
     return Field(text, score.mean if score.is_known else None, more, None, score.is_best)

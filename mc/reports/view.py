@@ -20,6 +20,7 @@ from mc.model.digits import (
     MIN_REPLICATIONS,
     axis_text,
     layer_names,
+    percent,
     readers_second,
     rounds_per_second,
 )
@@ -28,7 +29,6 @@ from mc.reports.notation import (
     TABLED,
     in_a_sentence,
     parameter_title,
-    percent,
     short,
     with_error,
 )

@@ -33,7 +33,7 @@ from mc.runner.storage import Storage
 from mc.store.threads import StopFlag, deferred_signals
 
 CONNECT_SECONDS: Final = 10
-"""How long a scheduler may take to answer."""
+"""How long a scheduler may take to answer, or a worker to give a result that it has."""
 
 TASKS_PER_THREAD: Final = 2
 """Tasks that a thread of a worker is sent ahead, the one it does included."""
@@ -178,10 +178,11 @@ def work_on(
                     time.sleep(_POLL_SECONDS)
                     continue
                 future = next(finished)
-                if future.status in ("lost", "pending"):  # with its worker: another makes it again
+                outcome = _outcome(cluster, future)
+                if outcome is None:
                     finished.add(future)
                     continue
-                n_rows, rest = _outcome(cluster, future)
+                n_rows, rest = outcome
                 under_way.remove(future)
                 progress(n_rows)
                 waiting.extendleft(reversed(rest))
@@ -193,12 +194,22 @@ def work_on(
                 client.cancel(list(under_way))
 
 
-def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]]:
-    """What a worker returned; raises what went wrong there."""
+def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]] | None:
+    """What a worker returned; raises what went wrong there.
+
+    None: it was lost with its worker, and another makes it again, or its worker does not answer. It
+    is not waited for here, as Ctrl-C could not end that.
+    """
     from distributed import CancelledError, KilledWorker
 
+    if future.status in ("lost", "pending"):
+        return None
     try:
-        result = future.result()
+        result = future.result(timeout=CONNECT_SECONDS)
+    except TimeoutError:
+        if future.status == "error":  # of the worker's disk
+            raise
+        return None
     except CancelledError as error:
         raise OSError(f"scheduler {cluster.address}: the connection to it is lost") from error
     except ImportError as error:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import polars as pl
+
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Stop
@@ -134,7 +137,8 @@ def run(
         state = state_of(experiment, manifest, folder, known, afresh=force)
         job = Job(state.experiment, state.storage, folder, jobs, shard, progress, say)
         if cluster is not None:
-            job = replace(job, cluster=cluster, jobs=cluster.n_threads, token=token)
+            n = max(1, cluster.n_threads)  # none while a worker is begun anew
+            job = replace(job, cluster=cluster, jobs=n, token=token)
         if shard is None:
             _run_in(job, state.stock, force)
         else:
@@ -288,14 +292,19 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
     store.make_ready(folder, experiment.keep)
     hashes: dict[str, str] = {}
     about = manifest["columns"]
+    by_number, numbers = job.storage.cells, [point.cell for point in experiment.points]
+    in_file_order = by_number[np.searchsorted(by_number["cell"].to_numpy(), numbers)]
 
-    def write_cells(stops: Mapping[int, Stop] | None) -> None:
-        cells = experiments.cell_table(experiment, stops)
+    def write_cells(cells: pl.DataFrame) -> None:
         hashes["cells"] = store.write_table(folder, "cells", cells, about["cells"])
 
-    write_cells(None)
+    write_cells(in_file_order)
     _put_aside(job, stock.faults)
-    grown = grow(job, Stock(stock.shards, {}), write_cells)
+    grown = grow(
+        job,
+        Stock(stock.shards, {}),
+        lambda stops: write_cells(experiments.with_stops(in_file_order, stops)),
+    )
     assert grown is not None, "all of it was asked for"
     stops, stock = grown[0], _without_rows_beyond(job, *grown)
     tables = make_tables(experiment, job.storage, stops, stock.shards, job.jobs or None)
@@ -363,7 +372,7 @@ def _put_aside(job: Job, faults: Mapping[Path, str]) -> None:
 
 
 def grow(
-    job: Job, stock: Stock, write_cells: Callable[[dict[int, Stop]], None] = lambda stops: None
+    job: Job, stock: Stock, tell: Callable[[dict[int, Stop]], None] = lambda stops: None
 ) -> tuple[dict[int, Stop], Stock] | None:
     """Simulate what is missing of each stage, until every cell has stopped.
 
@@ -395,7 +404,7 @@ def grow(
                 stops |= {number: _stop(experiment, n, number in precise) for number in group}
         groups = [group for group in groups if group[0] not in stops]
         if experiment.precision is not None:
-            write_cells(stops)
+            tell(stops)
             job.say(_what_stopped(experiment, n, stops))
         if not groups:
             break

@@ -10,7 +10,6 @@ import math
 import operator
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -134,11 +133,12 @@ class Block:
     @property
     def shape(self) -> tuple[kernel.Alike, ...]:
         """How many of its cells can share a wheel, which decides how they are simulated."""
-        n_of = Counter(map(model.wheel_key, self.cells))
-        first = {model.wheel_key(cell): cell for cell in self.cells}
+        groups: dict[tuple[Any, ...], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault(model.wheel_key(cell), []).append(cell)
         return tuple(
-            kernel.Alike(n, model.chain_kind(first[key]), first[key].can_fail)
-            for key, n in n_of.items()
+            kernel.Alike(len(alike), model.chain_kind(alike[0]), alike[0].can_fail)
+            for alike in groups.values()
         )
 
     @cached_property
@@ -402,7 +402,7 @@ def simulate_range(
         if clock > deadline:
             break
         fitting = BLOCK_SECONDS * part.shape[0] / max(clock - started, 1e-9)
-        size = max(1, min(int(fitting), 64 * size))
+        size = max(1, min(int(fitting), 1024 * size))
     return counters[:at]
 
 

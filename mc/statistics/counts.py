@@ -144,7 +144,7 @@ class Histogram:
         is_zero = (self.values if self.quotients is None else self.quotients) == 0
         return self.sums(np.where(is_zero, self.counts, 0))
 
-    @property
+    @cached_property
     def cells(self) -> NDArray[np.int64]:
         """The cell of each value, shape (V,)."""
         return np.repeat(np.arange(len(self.divisors)), np.diff(self.offsets))
@@ -217,6 +217,11 @@ def _counted(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
     return ordered[ends - 1].astype(np.int64), np.diff(ends, prepend=0)
 
 
+def _ends(numbers: NDArray[np.int64]) -> tuple[int, int]:
+    """The lowest and the highest; 0 where there is none."""
+    return int(numbers.min(initial=0)), int(numbers.max(initial=0))
+
+
 def _kind(lowest: int, highest: int) -> type[np.int32] | type[np.int64]:
     """In half as many bits sorting takes half the time."""
     narrow = np.iinfo(np.int32)
@@ -226,31 +231,31 @@ def _kind(lowest: int, highest: int) -> type[np.int32] | type[np.int64]:
 def _by_sorting(taken: Numbers) -> Histogram:
     """The same, faster for few numbers of many cells."""
     n_cells, n_rows = taken.numbers.shape
+    everywhere = bool(taken.known.all())
+    n = np.full(n_cells, n_rows) if everywhere else np.count_nonzero(taken.known, axis=1)
     quotients = taken.quotients
     ordered: NDArray[Any]
     if quotients is None:
-        ordered = _sorted(taken.numbers, taken.known)
+        ordered = taken.numbers.astype(_kind(*_ends(taken.numbers)))
+        last: float = np.iinfo(ordered.dtype).max
     else:
-        ordered = np.sort(np.where(taken.known, quotients, np.inf), axis=1)
-    n = np.count_nonzero(taken.known, axis=1)
-    fresh = np.arange(n_rows) < n[:, np.newaxis]
-    fresh[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    places = np.flatnonzero(fresh)
-    offsets = np.concatenate([[0], np.cumsum(np.count_nonzero(fresh, axis=1))])
-    ends = np.concatenate([places[1:], [0]])
-    last = offsets[1:][n > 0] - 1  # of each cell
-    ends[last] = (np.arange(n_cells) * n_rows + n)[n > 0]
-    return _histogram(ordered.ravel()[places], ends - places, offsets, taken.divisors)
-
-
-def _sorted(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The known numbers of each row, ascending; anything behind them."""
-    kind = _kind(int(numbers.min(initial=0)), int(numbers.max(initial=0)))
-    ordered = numbers.astype(kind)
-    if not known.all():
-        ordered[~known] = np.iinfo(kind).max
+        ordered, last = quotients, math.inf
+    if not everywhere:
+        ordered[~taken.known] = last
     ordered.sort(axis=1)
-    return ordered.astype(np.int64, copy=False)
+    fresh = np.ones(ordered.shape, np.bool_)
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=fresh[:, 1:])
+    if not everywhere:
+        fresh &= np.arange(n_rows) < n[:, np.newaxis]
+    places = np.flatnonzero(fresh)
+    starts = n_rows * np.arange(n_cells)
+    offsets = np.searchsorted(places, np.append(starts, fresh.size))
+    ends = np.append(places[1:], 0)
+    ends[offsets[1:][n > 0] - 1] = (starts + n)[n > 0]  # of the last value of each cell
+    values = ordered.ravel()[places]
+    if quotients is None:
+        values = values.astype(np.int64)
+    return _histogram(values, ends - places, offsets, taken.divisors)
 
 
 def from_pairs(
@@ -375,16 +380,15 @@ def sums_beside(
         Of the numbers and the others, m columns.
     """
     m = 1 + len(others)
-    ends = n_sums(m - 1)
-    squares = [of_others[:, ends - i * (i + 1) // 2] for i in range(m - 1, 0, -1)]
+    known = of_others.T
     n, first, second = _power_sums(counted)
     # by the inequality of Cauchy and Schwarz no sum of products is larger
-    fits = all((second * square < 2**126).all() for square in squares)
-    if not (fits and taken.known.all()):
+    largest = int(second.max(initial=0)) * max(column.max(initial=0) for column in known[m:])
+    if largest >= 2**126 or not taken.known.all():
         return joint_sums((taken.numbers, *others), taken.known)
-    products = [np.einsum("kr,kr->k", taken.numbers, other).astype(object) for other in others]
-    known = of_others.T
-    return np.stack([n, first, *known[1:m], second, *products, *known[m:]], axis=1)
+    products = [np.einsum("kr,kr->k", taken.numbers, other) for other in others]
+    own = np.stack([n, first, second, *products]).astype(object)
+    return np.stack([*own[:2], *known[1:m], *own[2:], *known[m:]], axis=1)
 
 
 class _Near(NamedTuple):
@@ -432,7 +436,8 @@ def _product(
 
 def _largest(numbers: NDArray[np.int64]) -> int:
     """The largest of the absolute values; no array of these is made."""
-    return max(int(numbers.max(initial=0)), -int(numbers.min(initial=0)))
+    lowest, highest = _ends(numbers)
+    return max(highest, -lowest)
 
 
 def cubes(numbers: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[Any]:
@@ -500,11 +505,12 @@ def _moments(counted: Histogram) -> Moments:
     """
     n = counted.n
     shift = counted.at((n + 1) // 2)
-    near, cells = _less(counted, shift)
-    s1, s2 = _sums_of(counted, near, cells)
+    cells = counted.cells
+    near = counted.values - shift[cells]
+    s1, s2 = _sums_of(counted, near)
     mean, variance = _mean_and_variance(n, shift, s1, s2, counted.divisors)
     some = np.maximum(n, 1)
-    centred = near - np.repeat(s1.astype(np.float64) / some, np.diff(counted.offsets))
+    centred = near - (s1.astype(np.float64) / some)[cells]
     square = centred * centred  # a power is ten times as slow
     m2, m3 = (
         np.bincount(cells, counted.counts * power, minlength=len(n)) / some
@@ -560,17 +566,7 @@ def _mean_and_variance(
     return mean, variance
 
 
-def _less(
-    counted: Histogram, shift: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The values, less a number of their cell; and the place of the cell of each."""
-    lengths = np.diff(counted.offsets)
-    return counted.values - np.repeat(shift, lengths), np.repeat(np.arange(len(shift)), lengths)
-
-
-def _sums_of(
-    counted: Histogram, near: NDArray[np.int64], cells: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _sums_of(counted: Histogram, near: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Sums over all replications of numbers that are near 0, and of their squares.
 
     Integers of 64 bits where they fit, else Python's.
@@ -581,15 +577,21 @@ def _sums_of(
         return counted.sums(terms), counted.sums(terms * near)
     s1, s2 = np.zeros(len(counted.n), object), np.zeros(len(counted.n), object)
     far = near.astype(object)
-    np.add.at(s1, cells, counted.counts * far)
-    np.add.at(s2, cells, counted.counts * far * far)
+    np.add.at(s1, counted.cells, counted.counts * far)
+    np.add.at(s2, counted.cells, counted.counts * far * far)
     return s1, s2
 
 
 def _power_sums(counted: Histogram) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """How many numbers there are, their sum, and that of their squares; Python's integers."""
+    """How many numbers there are, their sum, and that of their squares.
+
+    Integers of 64 bits where they fit, else Python's.
+    """
+    most_n, largest = int(counted.n.max(initial=0)), _largest(counted.values)
+    if largest * largest * most_n < 2**63:
+        return counted.n, *_sums_of(counted, counted.values)
     shift = counted.at(np.ones(len(counted.n), np.int64))
-    s1, s2 = _sums_of(counted, *_less(counted, shift))
+    s1, s2 = _sums_of(counted, counted.values - shift[counted.cells])
     n, a = counted.n.astype(object), shift.astype(object)
     return n, s1 + n * a, s2 + 2 * a * s1 + n * a * a
 

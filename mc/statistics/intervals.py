@@ -150,37 +150,37 @@ def mean_notes(n: ArrayLike, n_nonzero: ArrayLike, skewness: ArrayLike) -> NDArr
     )
     needed = np.ceil(SKEWNESS_FACTOR * np.square(skewness))
     notes, trusted = np.full(n.shape, None, object), np.ones(n.shape, np.bool_)
-    for holds, note in (
-        (n == 0, "no replication"),
-        (n == 1, "one replication"),
-        (n_nonzero == 0, "0 in all {n:,}; another value comes in at most {unseen} of runs (95 %)"),
-        (_few_nonzero(n, n_nonzero), "other than 0 in {n_nonzero} of {n}: too few for an interval"),
+    told: list[NDArray[Any]]
+    for holds, text, *told in (
+        (n == 0, lambda n: "no replication", n),
+        (n == 1, lambda n: "one replication", n),
+        (n_nonzero == 0, lambda n: f"0 in all {n:,}; {_unseen_text(n)}", n),
         (
-            np.isnan(skewness),
-            "the same in all {n:,}; another value comes in at most {unseen} of runs (95 %)",
+            _few_nonzero(n, n_nonzero),
+            lambda n, some: f"other than 0 in {some} of {n}: too few for an interval",
+            n,
+            n_nonzero,
         ),
-        (n < needed, "skewness {skewness:.2g}: needs n >= {needed:.0f}"),
-        (n < MIN_REPLICATIONS, f"fewer than {MIN_REPLICATIONS} replications"),
+        (np.isnan(skewness), lambda n: f"the same in all {n:,}; {_unseen_text(n)}", n),
+        (
+            n < needed,
+            lambda skewness, needed: f"skewness {skewness:.2g}: needs n >= {needed:.0f}",
+            skewness,
+            needed,
+        ),
+        (n < MIN_REPLICATIONS, lambda n: f"fewer than {MIN_REPLICATIONS} replications", n),
     ):
-        if "{" not in note:
-            notes[holds & trusted] = note
-            trusted &= ~holds
-            continue
-        for k in np.flatnonzero(holds & trusted):
-            notes[k] = note.format(
-                n=n[k],
-                n_nonzero=n_nonzero[k],
-                skewness=skewness[k],
-                needed=needed[k],
-                unseen=_unseen_text(int(n[k])),
-            )
+        chosen = np.flatnonzero(holds & trusted)
         trusted &= ~holds
+        lines = list(zip(*(numbers[chosen].tolist() for numbers in told), strict=True))
+        texts = {line: text(*line) for line in set(lines)}  # of many cells few differ
+        notes[chosen] = [texts[line] for line in lines]
     return notes
 
 
 @lru_cache(maxsize=1024)  # most cells have the same n
 def _unseen_text(n: int) -> str:
-    return share_text(unseen(n))
+    return f"another value comes in at most {share_text(unseen(n))} of runs (95 %)"
 
 
 def _few_nonzero(n: NDArray[Any], n_nonzero: NDArray[Any]) -> NDArray[np.bool_]:

@@ -451,12 +451,12 @@ def _shares_above(
     metric: Metric, counted: Histogram, n: NDArray[np.int64], capacities: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
     """How often a peak exceeds what the usual capacity serves in any round."""
+    name = "share_above_capacity"
     if not metric.above_capacity:
-        none = np.zeros_like(n)
-        return _share("share_above_capacity", none, none)
-    bounds = np.repeat(np.ceil(capacities), np.diff(counted.offsets))
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.full(n.shape, math.nan))
+    bounds = np.ceil(capacities)[counted.cells]
     n_above = counted.sums(np.where(counted.values > bounds, counted.counts, 0))
-    return _share("share_above_capacity", np.minimum(n_above, n), n)
+    return _share(name, np.minimum(n_above, n), n)
 
 
 def _adjusted(

@@ -197,7 +197,7 @@ def told(table: pa.Table, about: About) -> pa.Table:
     import pyarrow as pa
 
     fields = [field.with_metadata(dict(about.get(field.name, {}))) for field in table.schema]
-    return table.cast(pa.schema(fields))
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
 
 
 def _in_groups(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:

@@ -40,6 +40,9 @@ BEAT_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 20.0
 """A run that gives no sign of life for so long is gone."""
 
+_LOOKS: Final = 20
+"""How often one who waits looks for a sign of life in that time."""
+
 _MAX_BYTES: Final = 10_000
 """No lock is larger."""
 
@@ -214,7 +217,6 @@ class _Lock:
             return
         os.lseek(self.descriptor, 0, os.SEEK_SET)
         os.write(self.descriptor, content)
-        os.ftruncate(self.descriptor, len(content))
 
     def is_ours(self) -> bool:
         """Whether no other run has taken it."""
@@ -285,18 +287,18 @@ def _take_file(path: Path, own: dict[str, Any], say: Callable[[str], None]) -> _
         descriptor = _open(path)
         try:
             is_locked = _flock(descriptor, path)
-            if not _is_at(path, descriptor):  # whoever held it has removed it meanwhile
-                os.close(descriptor)
-                continue
-            content = _read(path)
-            if content:
+            if _is_at(path, descriptor) and (content := os.read(descriptor, _MAX_BYTES)):
                 known = _record(path, content)
                 if is_locked and known["machine"] == _machine():
                     say(f"{path.parent}: process {known['pid']}, which was at work here, is gone")
                 else:
                     _wait_out(path, content, say)
+            if not _is_at(path, descriptor):  # whoever held it has removed it meanwhile
+                os.close(descriptor)
+                continue
             lock = _Lock(path, descriptor, own)
             try:
+                os.ftruncate(descriptor, 0)  # or a longer one would show behind it for a moment
                 lock.write()
             except OSError:
                 path.unlink(missing_ok=True)
@@ -357,7 +359,7 @@ def _locked_by_another(path: Path) -> bool | None:
     except OSError:
         return None
     else:
-        return False
+        return False if _is_at(path, descriptor) else None  # it may have ended in this moment
     finally:
         os.close(descriptor)
 
@@ -366,9 +368,8 @@ def _wait_out(path: Path, content: bytes, say: Callable[[str], None]) -> None:
     """Return when a run has given no sign of life for long enough; refuse if it gives one."""
     who = _holder(path, content)
     say(f"{path.parent}: waiting {SILENT_SECONDS:.0f} s for a sign of life of {who}")
-    end = time.monotonic() + SILENT_SECONDS
-    while time.monotonic() < end:
-        time.sleep(min(1.0, SILENT_SECONDS / 10))
+    for _ in range(_LOOKS):  # no clock: where this side stood still, so did perhaps the other
+        time.sleep(SILENT_SECONDS / _LOOKS)
         now = _read(path)
         if now is None:
             return

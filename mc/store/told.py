@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mc.model.digits import UNDECIDED, axis_text, counted
+from mc.model.digits import UNDECIDED, axis_text, counted, percent
 from mc.model.thresholds import DEPENDS, FAILS, HOLDS, OPEN
 from mc.store.results import axis_names
 
@@ -71,7 +71,7 @@ def undecided_told(results: Results) -> str:
     lines = results.cells.filter(pl.col("cell").is_in(list(late)[:N_NAMED]))
     by_cell = {line["cell"]: line for line in lines.iter_rows(named=True)}
     named = [
-        f"{100 * share:.2g} % in {cell_name(by_cell[cell], names, results.manifest['experiment'])}"
+        f"{percent(share)} % in {cell_name(by_cell[cell], names, results.manifest['experiment'])}"
         for cell, share in list(late.items())[:N_NAMED]
     ]
     more = f"; {len(late) - N_NAMED:,} more" if len(late) > N_NAMED else ""
