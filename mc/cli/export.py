@@ -38,7 +38,7 @@ def export(
         bool, typer.Option("--partial", help="Print the rest, too, where a budget is lost.")
     ] = False,
 ) -> None:
-    """Print a cell's policy as the configuration of a library, layer by layer.
+    """Print a cell's policy as the configuration of a library.
 
     What the library cannot express is said on stderr, and in comments where the configuration can
     have them. If that is a budget, a breaker or a time-out, nothing is printed, for the rest would
