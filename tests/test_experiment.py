@@ -1094,6 +1094,21 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
     assert all(str(remark).startswith(str(expected)) for remark in got)
 
 
+def test_a_value_that_is_nowhere_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "at.toml"
+    axis = '[grid]\nbackoff_base = ["20 ms", "50 ms"]\n'
+    claim = '[[claim]]\ntext = "c"\nmetric = "calls"\nrelation = "<"\nvalue = 3\n'
+    at = 'claim "c": at: backoff_base'
+    for text, expected in (
+        (claim, f"{at} is missing, it must be one of 20 ms, 50 ms"),
+        (claim + 'at = {backoff_base = "30 ms"}', f"{at} must be one of 20 ms, 50 ms, got 30 ms"),
+        ('[[exclude]]\nbackoff_base = "30 ms"', "backoff_base is nowhere 30 ms; there are 20 ms"),
+    ):
+        path.write_text(f'title = "t"\n[fixed]\ntries = [3]\n{axis}{text}\n')
+        with pytest.raises(ExperimentError, match=expected):
+            read(path)
+
+
 @pytest.mark.parametrize("capacity", [6, 6.5, 3, 12])
 def test_chance_makes_calls_fail_in_the_calm_as_the_poisson_sum_says(capacity: float) -> None:
     """Of 400/s in rounds of 10 ms and a capacity of 600/s, 4.9 %; beyond what the load does."""

@@ -258,17 +258,17 @@ def _check(
     fixed = {} if file.fixed is FAULTY else file.fixed.entries
     fixed |= yield from within("--set", _overrides(overrides, axes))
     yield from axes.check(fixed)
-    excludes = yield from read_excludes(file.exclude, axes, fixed)
+    sound = {name: value for name, value in fixed.items() if value is not FAULTY}
+    axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
+    written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
+    excludes = yield from read_excludes(file.exclude, axes, fixed, written)
     cells = Cells(axes)
     if excludes is not None and axes.n_cells <= MAX_CELLS:
         cells = yield from make_cells(axes, fixed, excludes, file.generator, progress)
     yield from _check_baseline(file.baseline, cells)
     yield from _check_layer_names(file.layer_names, cells)
-    sound = {name: value for name, value in fixed.items() if value is not FAULTY}
-    axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
-    written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
     claims = yield from read_claims(file.claim, cells, written)
-    published = yield from read_published(file.published, cells)
+    published = yield from read_published(file.published, cells, written)
     yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)
 
