@@ -865,6 +865,17 @@ def test_a_missing_file_is_one_fault(tmp_path: Path) -> None:
     assert caught.value.faults == [f"{path}: cannot be read: No such file or directory"]
 
 
+def test_a_missing_file_is_taken_for_one_with_a_near_name_only(tmp_path: Path) -> None:
+    (tmp_path / "x_failrate5.toml").touch()
+    (tmp_path / "brownout.toml").touch()
+    for name, hint in (("nofile", ""), ("brownut", f'; did you mean "{tmp_path}/brownout.toml"?')):
+        with pytest.raises(ExperimentError) as caught:
+            read(tmp_path / f"{name}.toml")
+        assert caught.value.faults == [
+            f"{tmp_path}/{name}.toml: cannot be read: No such file or directory{hint}"
+        ]
+
+
 def test_a_folder_is_one_fault(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError) as caught:
         read(tmp_path)

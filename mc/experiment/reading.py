@@ -26,7 +26,7 @@ from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
 from mc.experiment.file import DEFAULT_SEED, File
 from mc.experiment.keys import Parameters, as_list
-from mc.experiment.messages import hint, quote, show
+from mc.experiment.messages import LIKE, hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, PARAMETERS, Thresholds, has_entries, metrics_of, units
@@ -213,9 +213,10 @@ def _near(path: Path) -> str:
     """Suggest the nearest file beside one that is not there."""
     if path.exists():
         return ""
-    names = [str(other) for other in path.parent.glob("*.toml")]
-    near = difflib.get_close_matches(str(path), names, n=1)
-    return f"; did you mean {quote(near[0])}?" if near else ""
+    # folder and ending are alike in all, and would make any two names alike
+    files = {other.stem: str(other) for other in path.parent.glob("*.toml")}
+    near = difflib.get_close_matches(path.stem, files, n=1, cutoff=LIKE)
+    return f"; did you mean {quote(files[near[0]])}?" if near else ""
 
 
 # ---- Checks ----------------------------------------------------------------------------------
