@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,14 @@ def _compiled() -> None:
     """Compile the usual loops before a test looks at what their first use prints."""
     kernel.prepare()
     kernel.prepare(shape=[kernel.Alike(), kernel.Alike(can_fail=True)])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_progress() -> Iterator[None]:
+    """Its lines tell how fast a machine is; their own tests ask for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mc.cli.stderr.PROGRESS_SECONDS", math.inf)
+        yield
 
 
 @pytest.fixture(scope="session")
