@@ -202,7 +202,7 @@ def take_sample(storage: Storage, numbers: Sequence[int], n: int, pace: float) -
         row_ns.append(_row_ns(cell, counters, draws.generator, *shares[number]))
         if draws.generator == "philox" and kernel.loop_of(model.chain_kind(cell)) is not None:
             row_ns[-1] = 1e9 * took / m / pace
-        rows.append(rows_of(Task((number,), 0, m), counters, storage.counters, draws))
+        rows.append(rows_of(Task((number,), 0, m), [counters], storage.counters, draws))
         if time.process_time() > deadline:
             break
     spread = _spread(storage, pl.concat(rows))

@@ -9,7 +9,6 @@ shard. Only a task that was saved in parts may leave shards that overlap; they a
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import pickle
 import platform
@@ -108,7 +107,7 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
     try:
         # asked first: of what is no scheduler, a client waits for ever
         with ThreadPoolExecutor(1) as pool:  # a notebook has a loop of its own in this thread
-            pool.submit(asyncio.run, _identity(address)).result()
+            pool.submit(_ask, address).result()
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # whatever the other side sent may fail anywhere in there
         raise ClusterError(f"scheduler {address}: no Dask scheduler answers there") from error
@@ -121,12 +120,17 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
         yield cluster
 
 
-async def _identity(address: str) -> None:
+def _ask(address: str) -> None:
     """Ask a scheduler who it is."""
+    import asyncio  # with it come sockets and ciphers, which other runs need not load
+
     from distributed.core import rpc
 
-    async with asyncio.timeout(CONNECT_SECONDS), rpc(address) as scheduler:
-        await scheduler.identity(n_workers=0)
+    async def identity() -> None:
+        async with asyncio.timeout(CONNECT_SECONDS), rpc(address) as scheduler:
+            await scheduler.identity(n_workers=0)
+
+    asyncio.run(identity())
 
 
 def work_on(
