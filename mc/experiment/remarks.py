@@ -7,15 +7,15 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from mc.experiment.messages import first_of
-from mc.model import PARAMETERS, Cell
+from mc.experiment.messages import N_NAMED, first_of
+from mc.model import PARAMETERS, Cell, units
 from mc.model.breakers import Resilience4j
 from mc.model.budgets import Ratio
 from mc.model.digits import percent
-from mc.model.waits import Backoff, longest_life, spans, waits_of
+from mc.model.waits import Backoff, Wait, longest_life, spans, waits_of
 
 MOST_SAVED: Final = 0.1
 """Of the retries that a fault can use: if more were saved in the calm before, that decides."""
@@ -25,6 +25,9 @@ MOST_OVERFLOW: Final = 0.005
 
 MOST_PENDING: Final = 0.1
 """Retries that are pending in the calm, on average: if more are, there is hardly a time without."""
+
+MOST_ROUNDED: Final = 0.05
+"""Of the retries after a time-out: if rounding brings more of them in time, a round is too long."""
 
 _ROUNDS_LOOKED_AT: Final = 1000
 """Of traffic that varies, so many rounds of the calm, evenly spread."""
@@ -68,7 +71,7 @@ def _has_no_time_left(cell: Cell) -> bool:
     if not cell.queue or cell.timeout is None or not deadlines:
         return False
     longest = cell.timeout if cell.max_attempts > 1 else cell.timeout - 1
-    return min(deadlines) <= longest
+    return min(deadlines) <= longest and not any(_rounded_in(cell))
 
 
 def _opens_again(cell: Cell) -> bool:
@@ -221,6 +224,90 @@ def _remembered(backoff: Backoff) -> object:
     """What a wait depends on beside the bounds of its own, where it depends on the one before."""
     has_memory = backoff.jitter in ("decorrelated", "polly")
     return (backoff.jitter, backoff.base, backoff.first_wait) if has_memory else None
+
+
+# --- rounding -------------------------------------------------------------------------------------
+
+
+def place_of(scenario: str, policy: str) -> str:
+    """Name a cell by its policy, or by its scenario where there is one policy."""
+    return scenario if policy == "default" else f"policy {policy}"
+
+
+def ties_remark(cells: Iterable[tuple[str, Cell]]) -> str:
+    """Say which durations are so near each other that rounding decides; empty where none are.
+
+    The cells are given each with its policy, or with its scenario where that is the default.
+    """
+    places: dict[str, dict[str, None]] = {}
+    lengths: dict[str, None] = {}
+    for place, cell in cells:
+        for tie in ties(cell):
+            places.setdefault(tie, {})[place] = None
+            lengths[units.format_time(1 / cell.rounds_per_second)] = None
+    if not places:
+        return ""
+    told = [
+        tie + ("" if set(names) == {"default"} else f" in {first_of(list(names))}")
+        for tie, names in places.items()
+    ]
+    return (
+        f"rounds of {first_of(list(lengths))} decide whether calls are served and retried in time, "
+        f"and may decide whether a run recovers, for these lie too near each other: "
+        f"{'; '.join(told[:N_NAMED])}{f' and {len(told) - N_NAMED} more' * (len(told) > N_NAMED)}. "
+        "Shorter rounds or values that clearly differ are safe, and `retrystorm sensitivity FILE` "
+        "compares"
+    )
+
+
+def ties(cell: Cell) -> Iterator[str]:
+    """Name the durations that the model compares and of which rounding says which is longer.
+
+    A call that came in round s is served in time if the queue before it takes at most timeout - 1
+    rounds, and its retry may come already in round s + timeout: in both the part of a round counts
+    as a whole one.
+    """
+    if not cell.queue:
+        return
+
+    def time(rounds: float) -> str:
+        return units.format_time(float(f"{rounds / cell.rounds_per_second:.3g}"))
+
+    for deadline in sorted(_rounded_in(cell)):
+        yield f"timeout {time(cell.timeout or 0)} and deadline {time(deadline)}"
+    limits = [("deadline", layer.deadline) for layer in cell.layers] + [("timeout", cell.timeout)]
+    given = [(rounds, name) for name, rounds in limits if rounds is not None]
+    limit, name = min(given, default=(math.inf, ""))
+    capacities = {cell.capacity: "in the calm"} | {
+        fault.capacity: "in the fault" for fault in cell.all_faults if fault.capacity_end is None
+    }
+    for capacity, when in capacities.items():
+        if capacity and abs(cell.queue / capacity - limit) < 1:
+            yield (
+                f"{name} {time(limit)} and {time(cell.queue / capacity)} for a full "
+                f"queue of {cell.queue:,} calls {when}"
+            )
+
+
+def _rounded_in(cell: Cell) -> Iterator[int]:
+    """Deadlines that let many retries follow a time-out which without rounding come too late."""
+    if not cell.queue or cell.timeout is None:
+        return
+    for i, layer in enumerate(cell.layers):
+        first = next((inner for inner in reversed(cell.layers[i:]) if inner.tries > 1), None)
+        if layer.deadline is not None and first is not None:
+            left = layer.deadline - cell.timeout
+            wait = waits_of(first)[0]
+            in_time = _share_within(wait, left + 1) if left >= 0 else 0.0
+            if in_time - _share_within(wait, left) > MOST_ROUNDED:
+                yield layer.deadline
+
+
+def _share_within(wait: Wait, rounds: float) -> float:
+    """Share of the waits that are no longer, as if all their lengths were as likely."""
+    if wait.width == 0:
+        return float(wait.offset <= rounds)
+    return min(1.0, max(0.0, (rounds - wait.offset) / wait.width))
 
 
 # --- the calm -------------------------------------------------------------------------------------
