@@ -40,9 +40,10 @@ def _rounds_after(cell: Cell) -> int:
 
 def _is_cut_off(cell: Cell) -> bool:
     """Whether requests of the fault may be undecided when the run ends, for they live so long."""
-    after = _rounds_after(cell)
-    in_queue = cell.max_attempts * (cell.timeout or 0) if cell.queue else 0
-    return bool(cell.all_faults) and 0 < after < cell.longest_wait + in_queue
+    life = cell.longest_life
+    if life is None:  # who can say how long calls wait
+        life = cell.longest_wait
+    return bool(cell.all_faults) and 0 < _rounds_after(cell) < life
 
 
 def _is_backlogged(cell: Cell) -> bool:
