@@ -1072,6 +1072,28 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             "the calls that a half-open breaker permits may come in one round",
         ),
         ('[fixed]\nbreaker = {kind = "resilience4j"}\ncapacity = 5', None),
+        (
+            '[fixed]\nqueue = 9\nrounds = "75 s"\nfault_rounds = "6 s"\n'
+            'breaker = {kind = "resilience4j"}\n',
+            "the run ends while a breaker or a budget may still act on the fault, so a service "
+            "that would come back counts as lost: a breaker stays open for 60 s, and 64 s are left "
+            "after the fault. Raise rounds",
+        ),
+        (
+            '[fixed]\nqueue = 9\nrounds = "76 s"\nfault_rounds = "6 s"\n'
+            'breaker = {kind = "consecutive"}\n',
+            None,
+        ),
+        (
+            '[fixed]\nqueue = 9\nfault_rounds = 9\nbudget = {kind = "sre", k = 2}\n',
+            "the run ends while a breaker or a budget may still act on the fault",
+        ),
+        ('[fixed]\nqueue = 9\nfault_rounds = 9\nbudget = {kind = "sre"}\ntries = 2', None),
+        (
+            "[fixed]\nqueue = 9\nfault_rounds = 9\nfailure_rate = 0.01\ntries = 2\n"
+            'clients = 500\nbudget = {kind = "grpc"}\n',
+            "the run ends while a breaker or a budget may still act on the fault",
+        ),
         ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
         ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
     ],

@@ -18,6 +18,7 @@ from mc.experiment.remarks import (
     MOST_SAVED,
     calm_remark,
     effect_of,
+    memory_remark,
     place_of,
     saving_remark,
     share_saved,
@@ -213,10 +214,10 @@ class Experiment:
             if points:
                 remarks.append(f"{remark}, in {self._where(points)}")
         calm = calm_remark((point.scenario, point.parameters) for point in self.points)
-        tied = ties_remark(
+        named = [
             (place_of(point.scenario, point.policy), point.parameters) for point in self.points
-        )
-        remarks += filter(None, (calm, tied))
+        ]
+        remarks += filter(None, (calm, ties_remark(named), memory_remark(named)))
         remarks += [*self._saved_up(), *self._cut_waits(), *self._idle()]
         return (*remarks, *self._without_baseline())
 

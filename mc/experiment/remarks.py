@@ -13,7 +13,7 @@ from typing import Final
 from mc.experiment.messages import N_NAMED, first_of
 from mc.model import PARAMETERS, Cell, units
 from mc.model.breakers import Resilience4j
-from mc.model.budgets import Ratio
+from mc.model.budgets import Aws, Finagle, Grpc, Linkerd, Ratio, Sre
 from mc.model.digits import percent
 from mc.model.waits import Backoff, Wait, longest_life, spans, waits_of
 
@@ -179,6 +179,75 @@ def saving_remark(shares: Mapping[str, float]) -> str:
     )
 
 
+# --- what is remembered ---------------------------------------------------------------------------
+
+_JUDGED_S: Final = 5
+"""Seconds in which a run must be well at its end to count as recovered."""
+
+
+def memory_remark(cells: Iterable[tuple[str, Cell]]) -> str:
+    """Say where a run ends before what the fault left is over; empty where none does.
+
+    The cells are given each as in `ties_remark`.
+    """
+    places: dict[str, dict[str, None]] = {}
+    left: dict[str, float] = {}
+    for place, cell in cells:
+        after_s = _rounds_after(cell) / cell.rounds_per_second
+        for rounds, what in _memories(cell):
+            memory_s = rounds / cell.rounds_per_second
+            if 0 < after_s < memory_s + _JUDGED_S:
+                told = f"{what} {units.format_time(float(f'{memory_s:.3g}'))}"
+                left[told] = min(after_s, left.get(told, math.inf))
+                places.setdefault(told, {})[place] = None
+    if not places:
+        return ""
+    told_of = {
+        f"{told}, and {units.format_time(float(f'{left[told]:.3g}'))} are left after the fault": of
+        for told, of in places.items()
+    }
+    return (
+        "the run ends while a breaker or a budget may still act on the fault, so a service that "
+        f"would come back counts as lost: {_with_places(told_of)}. Raise rounds"
+    )
+
+
+def _memories(cell: Cell) -> Iterator[tuple[float, str]]:
+    """How many rounds a breaker or a budget acts on what it saw, and in which words.
+
+    A budget acts on the calm only where calls fail in it, or where it rejects first calls, too.
+    """
+    if not cell.all_faults:
+        return
+    if isinstance(cell.breaker, Resilience4j):
+        yield cell.breaker.wait_duration_in_open_state, "a breaker stays open for"
+    elif cell.breaker is not None:
+        yield cell.breaker.timeout, "a breaker stays open for"
+    mean = cell.requests_in(0, cell.rounds) / cell.rounds / cell.clients
+    for budget in dict.fromkeys(layer.budget for layer in cell.layers):
+        rejects = isinstance(budget, Sre) and budget.k is not None
+        if cell.failure_rate == 0 and not rejects:
+            continue
+        if isinstance(budget, Ratio | Sre) and budget.window is not None:
+            yield budget.window, "a budget remembers for"
+        elif isinstance(budget, Finagle | Linkerd):
+            yield budget.ttl, "a budget remembers for"
+        elif isinstance(budget, Grpc) and mean:  # it allows retries above half
+            missing = budget.max_tokens / 2 / budget.token_ratio
+            yield missing / mean, "the tokens of a budget come back in"
+        elif isinstance(budget, Aws) and mean:  # a success gives back one
+            yield budget.quota / mean, "the tokens of a budget come back in"
+
+
+def _with_places(places: Mapping[str, Mapping[str, None]]) -> str:
+    """List what is told, each with its cells; which file's only cells have no name."""
+    told = [
+        text + ("" if set(names) == {"default"} else f" in {first_of(list(names))}")
+        for text, names in places.items()
+    ]
+    return "; ".join(told[:N_NAMED]) + f" and {len(told) - N_NAMED} more" * (len(told) > N_NAMED)
+
+
 # --- what changes nothing -------------------------------------------------------------------------
 
 
@@ -248,14 +317,10 @@ def ties_remark(cells: Iterable[tuple[str, Cell]]) -> str:
             lengths[units.format_time(1 / cell.rounds_per_second)] = None
     if not places:
         return ""
-    told = [
-        tie + ("" if set(names) == {"default"} else f" in {first_of(list(names))}")
-        for tie, names in places.items()
-    ]
     return (
         f"rounds of {first_of(list(lengths))} decide whether calls are served and retried in time, "
         f"and may decide whether a run recovers, for these lie too near each other: "
-        f"{'; '.join(told[:N_NAMED])}{f' and {len(told) - N_NAMED} more' * (len(told) > N_NAMED)}. "
+        f"{_with_places(places)}. "
         "Shorter rounds or values that clearly differ are safe, and `retrystorm sensitivity FILE` "
         "compares"
     )
