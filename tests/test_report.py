@@ -27,8 +27,9 @@ from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopi
 
 import mc
 from mc.decisions.scorecard import Score, scorecards
+from mc.experiment import read
 from mc.model import METRICS, PARAMETERS, Cell
-from mc.reports import is_current, pictures, storm_of
+from mc.reports import answer, is_current, pictures, storm_of
 from mc.reports.curves import choose_stretch
 from mc.reports.page_tables import score_field
 from mc.reports.panels import Drawing
@@ -531,3 +532,29 @@ def test_a_signal_waits_for_the_figure_that_is_being_drawn(
     with pytest.raises(KeyboardInterrupt):
         mc.report(small)
     assert drawn == ["storm-1"]  # and not the next
+
+
+def test_the_page_says_what_check_says_of_rounding_and_of_memories(tmp_path: Path) -> None:
+    """With the same words, which name the policy."""
+    text = """
+title = "tie"
+replications = 2
+[fixed]
+rounds = "9 s"
+fault_rounds = "1 s"
+queue = 9
+timeout = 5
+tries = 2
+[[policy]]
+name = "tied"
+deadline = 5
+[[policy]]
+name = "open"
+breaker = {kind = "resilience4j"}
+"""
+    run(text, tmp_path / "results")
+    found = answer.remarks(View(mc.load(tmp_path / "results")))
+    tied, memory = read(tmp_path / "small.toml").remarks
+    assert [one.lower() for one in found] == [f"{tied}.".lower(), f"{memory}.".lower()]
+    assert "in policy tied" in tied
+    assert "in policy open" in memory

@@ -134,6 +134,11 @@ class Question:
         return sum(fault.seconds for fault in self.faults)
 
     @property
+    def attempts(self) -> int:
+        """Most attempts of one request."""
+        return math.prod(self.layers)
+
+    @property
     def queue(self) -> int:
         """Calls that may wait at the dependency; others fail at once."""
         if self.room is not None:
@@ -502,7 +507,10 @@ def _fault_lines(question: Question) -> Iterator[str]:
 
 def _length(question: Question) -> float:
     """Seconds of a run."""
-    return _CALM_S + question.fault_s + max(_AFTER_S, question.fault_s, 5 * question.backoff[1])
+    # of a request whose calls all time out
+    patience = min(question.deadline or math.inf, (question.timeout or 0.0) * question.attempts)
+    after = max(_AFTER_S, question.fault_s, 5 * question.backoff[1], 2 * math.ceil(patience))
+    return _CALM_S + question.fault_s + after
 
 
 def _round(question: Question) -> float:
