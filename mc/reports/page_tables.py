@@ -177,7 +177,7 @@ def score_field(score: Score | None) -> Field:
         share = f" {score.n_of} runs"
     more = ""
     if score.low is not None and not score.low == score.high == score.mean:
-        ends = " to ".join(range_ends(score.low, score.high, 3))
+        ends = " to ".join(range_ends(score.low, score.high, 3, score.mean))
         more = _whole(f"{ends}{' (95 %)' if score.of_runs else ''}")
     sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
     text = _whole(score.text.replace("±", sign)) + share
