@@ -192,6 +192,23 @@ def test_a_mean_of_rare_values_is_not_surely_within_its_bound() -> None:
     assert found == [[UNDECIDED, NO], [YES, NO]]
 
 
+@pytest.mark.parametrize("span", [math.inf, 1e5])
+def test_what_every_replication_exceeds_by_far_the_mean_exceeds_however_skewed(span: float) -> None:
+    numbers = np.full((3, 60), 16)
+    numbers[:, ::2] += 1
+    numbers[1, 7] = 430  # skewness 7.5
+    numbers[2, 7] = 0
+    numbers[2, 8] = 430
+    peak = Paired(numbers, span=span)
+
+    def feasible(relation: Relation, bound: float) -> list[str]:
+        return list(find_best(peak, "min", [Constraint(peak, relation, bound)]).feasible)
+
+    assert feasible("<=", 2) == [NO, NO, UNDECIDED]
+    assert feasible(">", 2)[:2] == [YES, YES]
+    assert feasible("<=", 15)[1] == UNDECIDED
+
+
 def test_one_replication_tells_nothing() -> None:
     got = find_best(
         Paired(np.array([[1], [9]])), "min", [Constraint(Paired(np.array([[1], [9]])), "<=", 5)]

@@ -69,7 +69,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What the mean of a metric must satisfy: `values relation bound`."""
+    """What the mean of a metric, which is never below 0, must satisfy: `values relation bound`."""
 
     values: Paired
     relation: Relation
@@ -191,13 +191,31 @@ def _feasible(
     """Which of k cells surely satisfy all constraints, and which may."""
     sure, possible = np.ones(k, np.bool_), np.ones(k, np.bool_)
     for constraint in constraints:
-        means = _means(constraint.values)
-        width = _half_widths(n, means, alpha / (k * len(constraints)))
         holds, bound = _RELATIONS[constraint.relation], constraint.bound
-        ends = holds(means.mean - width, bound), holds(means.mean + width, bound)
+        low, high = _interval(constraint.values, alpha / (k * len(constraints)))
+        ends = holds(low, bound), holds(high, bound)
         sure &= ends[0] & ends[1]
         possible &= ends[0] | ends[1]
     return sure, possible
+
+
+def _interval(values: Paired, alpha: float) -> tuple[Floats, Floats]:
+    """The interval of each mean that misses with probability alpha, on both sides together.
+
+    Without Student's, half of that probability is for `_half_widths`, half for what all values
+    have in common: of n, a share of ``(alpha / 4)^(1 / n)`` or more is surely not below the least
+    seen, and the others are not below 0; on the other side likewise, with the greatest there can
+    be. So what every run exceeds by far the mean exceeds, too, however skewed it is.
+    """
+    n = values.numbers.shape[1]
+    means = _means(values)
+    is_student = means.needed <= n
+    width = np.where(is_student, _half_widths(n, means, alpha), _half_widths(n, means, alpha / 2))
+    least, greatest = (end(values.numbers, axis=1) / values.divisors for end in (np.min, np.max))
+    unseen = -math.expm1(math.log(alpha / 4) / n)
+    low, high = (1 - unseen) * least, greatest + unseen * (least + means.span - greatest)
+    low, high = np.where(is_student, -math.inf, low), np.where(is_student, math.inf, high)
+    return np.maximum(means.mean - width, low), np.minimum(means.mean + width, high)
 
 
 _RELATIONS: Final[dict[Relation, Callable[[Floats, float], NDArray[np.bool_]]]] = {
