@@ -41,8 +41,8 @@ def best(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='A condition on another mean, like "times_usual <= 2" or "window_rate <= 300/s"; '
-            "may be repeated.",
+            help='A condition on another mean, like "times_usual <= 2", "peak <= 3 x capacity", '
+            '"window_rate <= 300/s" or "late_share < 1 %"; may be repeated.',
         ),
     ] = None,
     goal: Annotated[
@@ -80,7 +80,8 @@ def best(
         name = metric_for_reader(metric, source)[0]
         title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"
         if subject_to:
-            title += f", subject to {' and '.join(subject_to)}"
+            told = [decisions.condition(text, results).text(source) for text in subject_to]
+            title += f", subject to {' and '.join(told)}"
         if over:
             title += f";\nmean over {' and '.join(over)}, conditions in each"
         blocks = partial(
