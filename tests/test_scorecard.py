@@ -320,3 +320,14 @@ def test_a_closed_loop_is_asked_about_the_load_that_it_has() -> None:
     assert '"multiplier <= 2"' in best
     _, condition = best.split("--subject-to ")
     assert mc.best(results, "dropped", subject_to=[condition.split('"')[1]]).height == 3
+
+
+def test_an_open_claim_says_how_many_replications_decide_it() -> None:
+    claim_of_three = '[[claim]]\ntext = "all"\nmetric = "calls"\npolicies = ["none", "three"]\n'
+    results = run(f'{OUTAGE}{POLICIES}{claim_of_three}scenario = "outage"\nrelation = "<"\n', 20)
+    [claim] = results.claims.to_dicts()
+    assert claim["verdict"] == "open"
+    for width in (80, 100):
+        [line] = [line for line in lines(results, width) if line.startswith("  open")]
+        assert line.endswith(f"in 100.0 %, about {claim['n_to_decide']:,} decide")
+        assert len(line) == width

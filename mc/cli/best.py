@@ -161,7 +161,7 @@ def _difference_text(cell: dict[str, Any]) -> str:
     if cell["is_bound"]:
         needed = cell["n_needed"]
         known = format_estimate(cell["difference"], None)[0]
-        return f"{known}\ntoo few" + ("" if needed is None else f": ~{float(f'{needed:.2g}'):,.0f}")
+        return f"{known}\ntoo few" + ("" if needed is None else f": ~{_rounded(needed)}")
     half = None
     if None not in (cell["low"], cell["high"]):
         half = (cell["high"] - cell["low"]) / 2
@@ -190,9 +190,17 @@ def _answer(ranked: Sequence[Entry]) -> str:
     candidates = [entry for entry in ranked if entry.cell["candidate"]]
     if not candidates:
         return "None satisfies the conditions."
+    needed = [entry.cell["n_needed"] for entry in candidates]
+    told = ""
+    if None not in needed:
+        told = f" About {_rounded(max(needed))} replications decide it, if means stay as they are."
     if len(candidates) == 1:
-        return "One is left, but whether it satisfies the conditions is undecided."
-    return f"May be best: {_listed([entry.name for entry in candidates])}."
+        return f"One is left, but whether it satisfies the conditions is undecided.{told}"
+    return f"May be best: {_listed([entry.name for entry in candidates])}.{told}"
+
+
+def _rounded(n: int) -> str:
+    return f"{float(f'{n:.2g}'):,.0f}"
 
 
 def _listed(names: Sequence[str]) -> str:

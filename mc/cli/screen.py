@@ -340,11 +340,17 @@ def _claim_lines(results: Results, width: int) -> list[Text]:
     cited.sort(key=lambda claim: order.index(claim.verdict))
     for claim in cited:
         share = f"in {claim.share} %"
-        room = width - 20
+        if claim.verdict == OPEN and claim.to_decide:
+            share += f", about {claim.to_decide} decide"
+        room = width - 10 - max(10, len(share) + 2)
         text = claim.text if len(claim.text) <= room else f"{claim.text[: room - 1]}…"
         verdict = "depends" if claim.verdict == DEPENDS else claim.verdict
         style = VERDICT_STYLES.get(claim.verdict, "")
-        lines.append(Text.assemble((f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>10}"))
+        lines.append(
+            Text.assemble(
+                (f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>{width - 10 - room}}"
+            )
+        )
     return lines
 
 

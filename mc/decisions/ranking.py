@@ -81,11 +81,12 @@ def best(
         metric of a condition, by its name, or as `peak_x_capacity` (across several, the one nearest
         to the bound); each with `_half_width`, half the length of its 95 % interval, alone, NULL
         where it has none; `difference` to the best of the others with its interval `low`, `high`,
-        NULL where the cell is surely not feasible or no end is known; `is_bound`, whether an end is only a bound
-        for the worst case, for want of replications in which the cells differ, and `n_needed`,
-        about how many give an interval, NULL if they never differed; `feasible` (yes, no,
-        undecided);
-        `candidate`, whether it cannot be told from the best; `best`, whether it is the only
+        NULL where the cell is surely not feasible or no end is known; `is_bound`, whether an end is
+        only a bound for the worst case, for want of replications in which the cells differ;
+        `n_needed`, about how many replications give an interval in place of a bound, or decide
+        about a candidate if means stay as they are, NULL where nothing is open or cells never
+        differed; `feasible` (yes, no, undecided); `candidate`, whether it cannot be told from the
+        best; `best`, whether it is the only
         candidate, and surely feasible; `n`, the replications in which every competing cell has a
         value; `group`: cells of one group are equal in all that is asked, in every replication, and
         count as one.
@@ -160,6 +161,7 @@ def _ranked(
     is_best = np.arange(rivals.names.height) == (-1 if answer.best is None else answer.best)
     out = answer.feasible == NO  # it competes with none: a difference would only confuse
     is_bound = (answer.needed > rivals.n) & ~out
+    to_decide = np.where(answer.to_decide > 0, answer.to_decide, np.nan)
     is_share = METRICS[metric].is_indicator and len(rivals.values[metric]) == 1
     means = _estimate("mean", *mean_and_half_width(objective, is_share=is_share))
     for of, relation, _ in bounds:
@@ -171,7 +173,7 @@ def _ranked(
         low=_finite(np.where(out, np.nan, answer.low)),
         high=_finite(np.where(out, np.nan, answer.high)),
         is_bound=pl.Series(is_bound),
-        n_needed=_finite(np.where(is_bound, answer.needed, np.nan)).cast(pl.Int64),
+        n_needed=_finite(np.ceil(np.where(is_bound, answer.needed, to_decide))).cast(pl.Int64),
         feasible=pl.Series(answer.feasible.tolist()),
         candidate=pl.Series(answer.candidate),
         best=pl.Series(is_best),
