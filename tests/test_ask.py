@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from itertools import islice
@@ -33,7 +32,6 @@ ASKED = {
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mc.cli.stderr.PROGRESS_SECONDS", math.inf)
     monkeypatch.setattr("mc.experiment.question._MOST_REPLICATIONS", 30)
 
 

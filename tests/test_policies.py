@@ -23,7 +23,7 @@ from mc.experiment import ExperimentError, cells_of, json_schema, read
 from mc.model import PARAMETERS, Cell
 from mc.model.budgets import BUDGETS, Aws, Envoy, Finagle, Grpc, Ratio, Sre
 from mc.model.presets import PRESETS
-from mc.model.snippets import LIBRARIES, snippets_of
+from mc.model.snippets import LIBRARIES, LostGuard, snippets_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -203,6 +203,9 @@ clients = 3
     in_part = CliRunner().invoke(app, [*export, "b", "--partial"])
     assert in_part.exit_code == 0
     assert json.loads(in_part.stdout).keys() == {"methodConfig"}
+    other = CliRunner().invoke(app, [*export, "b", "--partial", "--layer=2"])
+    assert (other.exit_code, other.stdout) == (2, "")
+    assert "--layer: 2 is none of the 1 layers of b" in other.stderr
     noted = CliRunner().invoke(app, ["export", str(folder), "--for=polly", "--cell=b", "--partial"])
     assert "// polly cannot say: breaker consecutive(" in noted.stdout
     for wanted, policy in (
@@ -441,7 +444,7 @@ def parsed(library: str, text: str) -> Any:
 ROUTE: Final = {
     "timeout": "0s",
     "retry_policy": {
-        "retry_on": "5xx,reset,connect-failure",
+        "retry_on": "5xx,unavailable",
         "num_retries": 1,
         "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
     },
@@ -512,8 +515,12 @@ def test_a_preset_is_exported_as_its_library_documents_it(name: str) -> None:
 KEYS: Final = {
     "envoy": {
         *("timeout", "retry_policy", "retry_on", "num_retries", "retry_back_off", "base_interval"),
-        *("max_interval", "circuit_breakers", "thresholds", "max_retries", "retry_budget"),
-        *("budget_percent", "value", "min_retry_concurrency"),
+        *("per_try_timeout", "max_interval", "circuit_breakers", "thresholds", "max_retries"),
+        *("retry_budget", "budget_percent", "value", "min_retry_concurrency"),
+    },
+    "istio": {
+        *("timeout", "retries", "attempts", "perTryTimeout", "retryOn", "trafficPolicy"),
+        *("retryBudget", "percent", "minRetryConcurrency", "connectionPool", "http", "maxRetries"),
     },
     "grpc": {
         *("methodConfig", "name", "timeout", "retryPolicy", "maxAttempts", "initialBackoff"),
@@ -526,6 +533,7 @@ KEYS: Final = {
         *("enableRandomizedWait", "randomizedWaitFactor"),
         *("resilience4j.circuitbreaker.instances.backend", "slidingWindowType"),
         *("slidingWindowSize", "minimumNumberOfCalls", "failureRateThreshold"),
+        *("resilience4j.timelimiter.instances.backend", "timeoutDuration"),
         *("waitDurationInOpenState", "permittedNumberOfCallsInHalfOpenState"),
     },
     "linkerd": {
@@ -556,6 +564,8 @@ def test_every_snippet_can_be_read_and_has_keys_of_its_library(library: str) -> 
         "jitter": ["full", "equal", "none", "plus_minus", "decorrelated", "polly"],
         "jitter_share": [0.2, 1 / 3],
         "deadline": [None, 0, 1, 300],
+        "timeout": [None, 1, 25],
+        "queue": [8],
         "budget": [None, 1 / 3, {"kind": "sre"}, {"kind": "envoy", "max_retries": 7}]
         + [{"kind": kind} for kind in ("grpc", "aws", "finagle", "linkerd", "envoy")],
         "breaker": [None, {"kind": "resilience4j"}, {"kind": "consecutive"}],
@@ -568,7 +578,8 @@ def test_every_snippet_can_be_read_and_has_keys_of_its_library(library: str) -> 
         found |= keys_of(parsed(library, made.text))
         told = "\n".join(made.cannot)
         assert " rounds" not in told
-        assert "timeout: 0s" not in made.text or changes["deadline"] is None
+        times = {changes["deadline"], *([changes["timeout"]] if changes["tries"] == (1,) else [])}
+        assert "timeout: 0s" not in made.text or times == {None}
     assert found == KEYS[library]
 
 
@@ -625,10 +636,57 @@ def test_what_differs_is_said(library: str, changes: dict[str, Any], told: str) 
     assert any(part.startswith(told) for part in made.cannot), made.cannot
 
 
-def test_each_layer_that_retries_is_exported() -> None:
+def test_each_layer_is_exported_and_that_of_one_attempt_is_off() -> None:
     cell = Cell(tries=(3, 1, 2), budget={"kind": "sre", "window": "5 s"})  # type: ignore[arg-type]
     made = dict(snippets_of(cell, "grpc"))
-    assert list(made) == ["layer 1", "layer 3"]
+    assert list(made) == ["layer 1", "layer 2", "layer 3"]
     shared = "one budget for all layers, sre(ratio 10 %, window 5 s)"
     shared += ' (try budget_scope = "layer")'
     assert made["layer 1"].cannot[-1] == made["layer 3"].cannot[-1] == shared
+    assert made["layer 2"].cannot == ()
+    off: dict[str, Any] = {
+        "istio": {"retries": {"attempts": 0}},
+        "resilience4j": {"resilience4j.retry.instances.layer2": {"maxAttempts": 1}},
+    }
+    for library, expected in off.items():
+        made = dict(snippets_of(cell, library))
+        assert parsed(library, made["layer 2"].text) == expected
+    documents = "\n---\n".join(snippet.text for snippet in made.values())
+    assert [len(keys) for keys in yaml.safe_load_all(documents)] == [1, 1, 1]
+    sections = "\n".join(snippet.text for _, snippet in snippets_of(cell, "aws"))
+    reader = configparser.ConfigParser(strict=True)
+    reader.read_string(sections)
+    assert reader["profile layer2"]["max_attempts"] == "1"
+
+
+TIMED: Final = {
+    "envoy": ("  per_try_timeout: 0.25s", "timeout: 0.25s"),
+    "istio": ("  perTryTimeout: 0.25s", "timeout: 0.25s"),
+    "grpc": (None, '"timeout": "0.25s"'),
+    "aws": (None, None),
+    "resilience4j": ("timeoutDuration: 250ms",) * 2,
+    "finagle": (".withRequestTimeout(250.milliseconds)",) * 2,
+    "linkerd": (None, "timeout: 250ms"),
+    "polly": (
+        "})\n    .AddTimeout(TimeSpan.FromMilliseconds(250))",
+        "Builder()\n    .AddTimeout(TimeSpan.FromMilliseconds(250))",
+    ),
+}
+"""By library, how a time-out of 250 ms is written for three attempts and for one, if it is."""
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_time_out_is_written_or_missed(library: str) -> None:
+    for tries, text in zip((3, 1), TIMED[library], strict=True):
+        cell: Any = {"tries": (tries,), "timeout": "250 ms", "queue": 30, "cancel": True}
+        ((_, made),) = snippets_of(Cell(**cell), library)
+        lost = [part for part in made.cannot if isinstance(part, LostGuard)]
+        assert lost == ([] if text else ["timeout 250 ms of each attempt"])
+        assert text is None or text in made.text
+        assert "queue 30 calls (it is the dependency's)" in made.cannot
+        assert any(part.startswith("cancel") for part in made.cannot)
+    # of several layers, of the innermost alone
+    (_, outer), (_, inner) = snippets_of(Cell(tries=(2, 3), timeout=25, queue=30), library)
+    assert not any("queue" in part for part in outer.cannot)
+    assert any("queue" in part for part in inner.cannot)
+    assert TIMED[library][0] is None or str(TIMED[library][0]) not in outer.text

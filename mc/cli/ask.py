@@ -215,12 +215,13 @@ def _write(file: Path, text: str) -> None:
     if file.suffix != ".toml":
         fail(f"--file: the name must end in .toml, got {file}", 2)
     try:
-        if file.exists():
+        try:
+            with file.open("x", encoding="utf-8") as new:
+                new.write(text)
+        except FileExistsError:
             if file.read_text("utf-8") != text:
                 fail(
                     f"{file}: is there already, with another question; give --file another name", 2
                 )
-            return
-        file.write_text(text, "utf-8")
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror}", 2)

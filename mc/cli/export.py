@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -30,6 +30,10 @@ def export(
         str,
         typer.Option("--for", help="The library.", **options.one_of(_libraries, metavar="LIBRARY")),
     ],
+    layer: Annotated[
+        int | None,
+        typer.Option("--layer", help="One layer alone; the outermost is 1.", **options.whole(1)),
+    ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Print the rest, too, where a budget is lost.")
     ] = False,
@@ -37,8 +41,8 @@ def export(
     """Print a cell's policy as the configuration of a library.
 
     What the library cannot express is said on stderr, and in comments where the configuration can
-    have them. If that is a budget or a breaker, nothing is printed, for the rest would not
-    protect: the exit code is 1. A policy in several scenarios is one.
+    have them. If that is a budget, a breaker or a time-out, nothing is printed, for the rest would
+    not protect: the exit code is 1. A policy in several scenarios is one.
     """
     with errors_as_messages():
         from mc import decisions, store
@@ -50,16 +54,27 @@ def export(
         if len({tuple(policies(one)) for one in cells.values()}) > 1:
             fail(f"--cell: {cell} names several policies; give more conditions or a number", 2)
         snippets = list(snippets_of(next(iter(cells.values())), library))
+        if layer is not None:
+            if not 1 <= layer <= len(snippets):
+                fail(f"--layer: {layer} is none of the {len(snippets)} layers of {cell}", 2)
+            snippets = snippets[layer - 1 : layer]
         for where, snippet in snippets:
             for part in snippet.cannot:
                 write_message(f"{where + ': ' if where else ''}{library} cannot say: {part}")
         lost = [part for _, one in snippets for part in one.cannot if isinstance(part, LostGuard)]
         if lost and not partial:
             fail("what is left would not protect as this policy does; --partial prints it", 1)
+        if library == "grpc" and len(snippets) > 1:
+            write_message(f"{len(snippets)} layers, a service config each; --layer 1 prints one")
         lines: list[str] = []
         for where, snippet in snippets:
+            lines += ["---"] if library in _YAML and lines else []
             lines += [*_comments(where, snippet.cannot, library), snippet.text]
         print_lines(lines)
+
+
+_YAML: Final = ("envoy", "istio", "resilience4j", "linkerd")
+"""Libraries whose snippets are documents of one YAML file."""
 
 
 def _comments(where: str, cannot: Sequence[str], library: str) -> Iterator[str]:

@@ -555,10 +555,13 @@ def _with_flips(
     """
     of_runs = estimates.filter(pl.col("mean").is_not_null(), metric="recovered")
     recovered = dict(of_runs.select("cell", "mean").iter_rows())
+    if not recovered:
+        return groups, ()
     axes, wanted = [], []
     for axis in (name for name in varying if name != "policy"):
         others = [name for name in varying if name != axis]
-        parts = cells.partition_by(others, maintain_order=True) if others else [cells]
+        named = cells.select("cell", *others)
+        parts = named.partition_by(others, maintain_order=True) if others else [named]
         pairs: list[tuple[int, int]] = []
         for some in parts:
             known = [cell for cell in some["cell"] if cell in recovered]

@@ -266,10 +266,15 @@ def overflow(cell: Cell) -> float:
     """
     if cell.queue or cell.is_closed:
         return 0.0
-    low = math.floor(cell.capacity)
-    rooms = {low: low + 1 - cell.capacity, low + 1: cell.capacity - low}  # of so many rounds each
+    return _overflow(cell.capacity, tuple(_calm_rounds(cell).items()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _overflow(capacity: float, rounds: tuple[tuple[tuple[int, float], int], ...]) -> float:
+    low = math.floor(capacity)
+    rooms = {low: low + 1 - capacity, low + 1: capacity - low}  # of so many rounds each
     beyond, arriving = 0.0, 0.0
-    for (known, mean), n in _calm_rounds(cell).items():
+    for (known, mean), n in rounds:
         arriving += n * (known + mean)
         beyond += n * sum(
             part * beyond_by_chance(mean, room - known) for room, part in rooms.items() if part

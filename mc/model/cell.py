@@ -321,7 +321,7 @@ class Cell:
         if self.faults or self.fault_rounds == 0:
             return self.faults
         rate, capacity = self.fault_failure_rate, self.fault_capacity
-        return (Fault(self.fault_start, self.fault_rounds, capacity, rate),)
+        return (_fault(self.fault_start, self.fault_rounds, capacity, rate),)
 
     @functools.cached_property
     def window(self) -> tuple[int, int]:
@@ -544,6 +544,11 @@ def _parse(name: str, value: object) -> Any:
 
 # the cells of a grid have most values in common; 1, 1.0 and True are equal, but not all allowed
 _parse_remembered = functools.lru_cache(maxsize=4096, typed=True)(_parse)
+
+
+@functools.lru_cache(maxsize=4096)
+def _fault(start: int, length: int, capacity: float, failure_rate: float | None) -> Fault:
+    return Fault(start, length, capacity, failure_rate)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -175,9 +175,13 @@ def unseen(n: int) -> float:
 
 def share_text(share: float) -> str:
     """A small share in percent, rounded up to two digits: 0.000369 is 0.037 %."""
-    percent = 100 * share
-    decimals = max(0, 1 - math.floor(math.log10(percent))) if percent else 0
-    return f"{math.ceil(percent * 10**decimals) / 10**decimals:.{decimals}f} %"
+    return f"{rounded_up(100 * share)} %"
+
+
+def rounded_up(number: float) -> str:
+    """Round a number that is at least 0 up to two digits."""
+    decimals = max(0, 1 - _first_digit(number))
+    return f"{math.ceil(number * 10**decimals) / 10**decimals:.{decimals if number else 0}f}"
 
 
 def range_ends(

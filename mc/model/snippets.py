@@ -15,7 +15,7 @@ from mc.model.waits import Backoff
 
 
 class LostGuard(str):
-    """What a snippet has not, and is a budget or a breaker: without it retries are not limited."""
+    """A budget, a breaker or a time-out that a snippet has not: the rest would not protect."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class Snippet(NamedTuple):
         As its documentation writes it.
     cannot : tuple of str
         What is not in it, because the library cannot say it, or does something else; a `LostGuard`
-        where that is a budget or a breaker.
+        where that is a budget, a breaker or a time-out.
     """
 
     text: str
@@ -37,8 +37,13 @@ class Snippet(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What one layer does; times in seconds."""
+    """What one layer does; times in seconds.
 
+    `name` tells it from others of its chain; `timeout` is that of each attempt. Time-out, queue and
+    `cancel` are of the calls to the dependency, which the innermost layer makes.
+    """
+
+    name: str
     tries: int
     base: float
     factor: float
@@ -48,6 +53,9 @@ class Policy(NamedTuple):
     deadline: float | None
     budget: Any
     breaker: Any
+    timeout: float | None
+    queue: int
+    cancel: bool
     per_second: float
 
     @property
@@ -58,22 +66,30 @@ class Policy(NamedTuple):
 
 def policies(cell: Cell) -> list[Policy]:
     """What each layer of a cell does, the outermost first."""
-    second = cell.rounds_per_second
+    second, innermost = cell.rounds_per_second, len(cell.layers)
     return [
         Policy(
+            f"layer{number}" if innermost > 1 else "",
             layer.tries,
             layer.backoff.base / second,
             layer.backoff.factor,
             layer.backoff.cap / second,
             layer.backoff,
-            None if layer.backoff.first_wait is None else layer.backoff.first_wait / second,
-            None if layer.deadline is None else layer.deadline / second,
+            _seconds_of(layer.backoff.first_wait, second),
+            _seconds_of(layer.deadline, second),
             layer.budget,
-            cell.breaker if number == len(cell.layers) - 1 else None,
+            cell.breaker if number == innermost else None,
+            _seconds_of(cell.timeout, second) if number == innermost else None,
+            cell.queue if number == innermost else 0,
+            cell.cancel and number == innermost,
             second,
         )
-        for number, layer in enumerate(cell.layers)
+        for number, layer in enumerate(cell.layers, 1)
     ]
+
+
+def _seconds_of(rounds: float | None, per_second: float) -> float | None:
+    return None if rounds is None else rounds / per_second
 
 
 def snippet(policy: Policy, library: str) -> Snippet:
@@ -117,6 +133,13 @@ def _cannot(
         yield LostGuard(f"breaker {_in_words(policy.breaker, policy)}")
     if policy.deadline is not None and "deadline" not in can:
         yield f"deadline {format_time(policy.deadline)}"
+    is_deadline = policy.tries == 1 and "deadline" in can
+    if policy.timeout is not None and "timeout" not in can and not is_deadline:
+        yield LostGuard(f"timeout {format_time(policy.timeout)} of each attempt")
+    if policy.queue:
+        yield f"queue {policy.queue} calls (it is the dependency's)"
+    if policy.cancel:
+        yield "cancel (the dependency has to drop the calls that were given up)"
     if policy.first_wait is not None and policy.tries > 1 and (policy.first_wait > 0 or waits):
         yield f"first_wait {format_time(policy.first_wait)}"
 
@@ -133,11 +156,24 @@ def _whole(time: float, least: float) -> tuple[float, list[str]]:
     return rounded, [f"a wait of {format_time(time)} ({text} is next to it)"] if changed else []
 
 
+def _at_least(name: str, time: float | None, least: float) -> tuple[float | None, list[str]]:
+    """A time of at least so many seconds; what that changes."""
+    if time is None or time >= least:
+        return time, []
+    return least, [f"{name} {format_time(time)} ({format_time(least)} is the least)"]
+
+
 def _deadline(policy: Policy, least: float) -> tuple[float | None, list[str]]:
-    """The deadline, of at least so many seconds; what that changes."""
-    if policy.deadline is None or policy.deadline >= least:
-        return policy.deadline, []
-    return least, [f"deadline {format_time(policy.deadline)} ({format_time(least)} is the least)"]
+    """The deadline of all attempts: where there is one attempt, its time-out, too."""
+    timeout = policy.timeout if policy.tries == 1 else None
+    if timeout is not None and (policy.deadline is None or timeout < policy.deadline):
+        return _at_least("timeout", timeout, least)
+    return _at_least("deadline", policy.deadline, least)
+
+
+def _timeout(policy: Policy, least: float) -> tuple[float | None, list[str]]:
+    """The time-out of each of several attempts."""
+    return _at_least("timeout", None if policy.tries == 1 else policy.timeout, least)
 
 
 def _in_words(guard: Any, policy: Policy) -> str:
@@ -161,9 +197,11 @@ def _ms(time: float) -> str:
 def _envoy(policy: Policy) -> Snippet:
     """A route's retry policy and a cluster's circuit breakers."""
     budget = policy.budget
-    cannot = [*_cannot(policy, "deadline", jitters=("full",), budgets=(Envoy,), factor=2)]
+    can = ("deadline", "timeout")
+    cannot = [*_cannot(policy, *can, jitters=("full",), budgets=(Envoy,), factor=2)]
     deadline, changed = _deadline(policy, 0.001)
-    cannot += changed
+    timeout, raised = _timeout(policy, 0.001)
+    cannot += changed + raised
     # without a timeout a route has one of 15 s; 0 is none
     lines = ["# the route", f"timeout: {_seconds(deadline or 0)}"]
     if policy.tries > 1:
@@ -172,10 +210,13 @@ def _envoy(policy: Policy) -> Snippet:
         cannot += rounded
         lines += [
             "retry_policy:",
-            "  retry_on: 5xx,reset,connect-failure",
+            f"  retry_on: {_RETRY_ON}",
             f"  num_retries: {policy.tries - 1}",
             f"  retry_back_off: {{base_interval: {_seconds(base)}, max_interval: {_seconds(cap)}}}",
         ]
+        lines += [] if timeout is None else [f"  per_try_timeout: {_seconds(timeout)}"]
+    else:
+        lines.append("# without a retry_policy it does not retry")
     lines += [
         "# the cluster",
         "circuit_breakers:",
@@ -190,6 +231,48 @@ def _envoy(policy: Policy) -> Snippet:
     else:
         most = budget.max_retries if isinstance(budget, Envoy) else 2**32 - 1
         lines.append(f"  - max_retries: {most}")
+    return Snippet("\n".join(lines), tuple(cannot))
+
+
+_RETRY_ON: Final = "5xx,unavailable"
+"""What Envoy retries: 5xx has resets, time-outs and calls without a connection in it; gRPC's status
+comes with HTTP 200, and `unavailable` is that of a server that cannot serve."""
+
+
+def _istio(policy: Policy) -> Snippet:
+    """The route of a VirtualService, and the traffic policy of a DestinationRule.
+
+    Notes
+    -----
+    istio/api: networking/v1alpha3/virtual_service.proto, HTTPRetry ("the interval between retries
+    will be determined automatically (25ms+)"), and destination_rule.proto, RetryBudget. Without
+    `retries` a mesh retries twice.
+    """
+    can = ("deadline", "timeout")
+    cannot = [*_cannot(policy, *can, jitters=("full",), budgets=(Envoy,), factor=2)]
+    if policy.tries > 1 and (policy.base, policy.cap) != (0.025, 0.25):
+        cannot.append("its waits: they begin at 25 ms, double, and end at 250 ms")
+    deadline, changed = _deadline(policy, 0.001)
+    timeout, raised = _timeout(policy, 0.001)
+    cannot += changed + raised
+    lines = ["# the route of the VirtualService"]
+    lines += [] if deadline is None else [f"timeout: {_seconds(deadline)}"]
+    lines += ["retries:", f"  attempts: {policy.tries - 1}"]
+    if policy.tries > 1:
+        lines.append(f"  retryOn: {_RETRY_ON}")
+    if timeout is not None:
+        lines.append(f"  perTryTimeout: {_seconds(timeout)}")
+    budget = policy.budget
+    if isinstance(budget, Envoy):
+        lines += ["# the DestinationRule", "trafficPolicy:"]
+        if budget.max_retries is None:
+            lines += [
+                "  retryBudget:",
+                f"    percent: {_number(budget.budget_percent)}",
+                f"    minRetryConcurrency: {budget.min_retry_concurrency}",
+            ]
+        else:
+            lines.append(f"  connectionPool: {{http: {{maxRetries: {budget.max_retries}}}}}")
     return Snippet("\n".join(lines), tuple(cannot))
 
 
@@ -237,7 +320,8 @@ def _aws(policy: Policy) -> Snippet:
         cannot.append("its waits: they begin at 50 ms, double, and end at 20 s")
     if policy.tries > 1 and policy.budget != Aws(500, 14):
         cannot.append("a quota other than 500, or a cost other than 14 (it always has these)")
-    text = f"[default]\nretry_mode = standard\nmax_attempts = {policy.tries}"
+    section = f"profile {policy.name}" if policy.name else "default"
+    text = f"[{section}]\nretry_mode = standard\nmax_attempts = {policy.tries}"
     return Snippet(text, tuple(dict.fromkeys(cannot)))
 
 
@@ -250,34 +334,43 @@ def _resilience4j(policy: Policy) -> Snippet:
     has no budget: issue 172 and pull request 2373 are open.
     """
     jitters = ("none", "plus_minus")
-    cannot = [*_cannot(policy, "breaker", jitters=jitters, budgets=())]
-    base, rounded = _whole(policy.first_ceiling, 0)
-    cannot += rounded
-    lines = [
-        "resilience4j.retry.instances.backend:",
-        f"  maxAttempts: {policy.tries}",
-        f"  waitDuration: {_ms(base)}ms",
-    ]
-    grows = policy.factor != 1 and policy.cap > base > 0
-    if grows:
+    cannot = [*_cannot(policy, "breaker", "timeout", jitters=jitters, budgets=())]
+    name = policy.name or "backend"
+    lines = [f"resilience4j.retry.instances.{name}:", f"  maxAttempts: {policy.tries}"]
+    if policy.tries > 1:
+        base, rounded = _whole(policy.first_ceiling, 0)
+        cannot += rounded
+        lines.append(f"  waitDuration: {_ms(base)}ms")
+        grows = policy.factor != 1 and policy.cap > base > 0
+        if grows:
+            lines += [
+                "  enableExponentialBackoff: true",
+                f"  exponentialBackoffMultiplier: {_number(policy.factor)}",
+                f"  exponentialMaxWaitDuration: {_ms(_whole(policy.cap, base)[0])}ms",
+            ]
+        if policy.backoff.jitter == "plus_minus" and base > 0:
+            if grows and policy.tries > 2:
+                cannot.append(
+                    "jitter at the cap (it caps what was drawn, and does not draw around it)"
+                )
+            lines += [
+                "  enableRandomizedWait: true",
+                f"  randomizedWaitFactor: {_number(policy.backoff.share)}",
+            ]
+    if policy.timeout is not None:  # by default it is inside the retries: of each attempt
+        timeout, raised = _at_least("timeout", policy.timeout, 0.001)
+        assert timeout is not None
+        cannot += raised
         lines += [
-            "  enableExponentialBackoff: true",
-            f"  exponentialBackoffMultiplier: {_number(policy.factor)}",
-            f"  exponentialMaxWaitDuration: {_ms(_whole(policy.cap, base)[0])}ms",
-        ]
-    if policy.backoff.jitter == "plus_minus" and base > 0:
-        if grows and policy.tries > 2:
-            cannot.append("jitter at the cap (it caps what was drawn, and does not draw around it)")
-        lines += [
-            "  enableRandomizedWait: true",
-            f"  randomizedWaitFactor: {_number(policy.backoff.share)}",
+            f"resilience4j.timelimiter.instances.{name}:",
+            f"  timeoutDuration: {_ms(timeout)}ms",
         ]
     breaker = policy.breaker
     if isinstance(breaker, Resilience4j):
         wait = _ms(breaker.wait_duration_in_open_state / policy.per_second)
         trials = breaker.permitted_number_of_calls_in_half_open_state
         lines += [
-            "resilience4j.circuitbreaker.instances.backend:",
+            f"resilience4j.circuitbreaker.instances.{name}:",
             "  slidingWindowType: COUNT_BASED",
             f"  slidingWindowSize: {breaker.sliding_window_size}",
             f"  minimumNumberOfCalls: {breaker.minimum_number_of_calls}",
@@ -298,7 +391,7 @@ def _finagle(policy: Policy) -> Snippet:
     twitter/finagle: finagle-core/.../Backoff.scala. Its jitters begin with a wait that is not
     drawn, and go on from what was drawn, so none is one of ours; a multiplier is a whole number.
     """
-    cannot = [*_cannot(policy, jitters=("none", *_FINAGLE), budgets=(Finagle,))]
+    cannot = [*_cannot(policy, "timeout", jitters=("none", *_FINAGLE), budgets=(Finagle,))]
     jitter, factor = policy.backoff.jitter, max(1.0, round(policy.factor))
     base, rounded = _whole(policy.first_ceiling, 0)
     cap, _ = _whole(policy.cap, base)
@@ -315,6 +408,8 @@ def _finagle(policy: Policy) -> Snippet:
     if policy.factor != factor and policy.tries > 2 and cap > base > 0:
         cannot.append(f"backoff_factor {policy.factor:g} (it has {factor:g} here)")
     lines = ["client", f"  .withRetryBackoff({waits}.take({policy.tries - 1}))"]
+    if policy.timeout is not None:  # `total` is that of all attempts
+        lines.append(f"  .withRequestTimeout({_scala(policy.timeout)})")
     if isinstance(policy.budget, Finagle):
         ttl = _scala(policy.budget.ttl / policy.per_second)
         share = _number(policy.budget.percent_can_retry)
@@ -377,9 +472,11 @@ def _polly(policy: Policy) -> Snippet:
     """
     is_constant = policy.factor == 1 or policy.cap <= policy.base
     factor = None if is_constant else 2
-    cannot = [*_cannot(policy, "deadline", jitters=("none", "polly"), budgets=(), factor=factor)]
+    can = ("deadline", "timeout")
+    cannot = [*_cannot(policy, *can, jitters=("none", "polly"), budgets=(), factor=factor)]
     deadline, changed = _deadline(policy, 0.01)
-    cannot += changed
+    timeout, raised = _timeout(policy, 0.01)
+    cannot += changed + raised
     kind = "Constant" if is_constant and policy.backoff.jitter != "polly" else "Exponential"
     lines = ["new ResiliencePipelineBuilder()"]
     if deadline is not None:
@@ -395,12 +492,15 @@ def _polly(policy: Policy) -> Snippet:
             f"        UseJitter = {'true' if policy.backoff.jitter == 'polly' else 'false'},",
             "    })",
         ]
+    if timeout is not None:  # what is added later is inside: of each attempt
+        lines.append(f"    .AddTimeout(TimeSpan.FromMilliseconds({_ms(timeout)}))")
     lines.append("    .Build();")
     return Snippet("\n".join(lines), tuple(cannot))
 
 
 LIBRARIES: Final[dict[str, Callable[[Policy], Snippet]]] = {
     "envoy": _envoy,
+    "istio": _istio,
     "grpc": _grpc,
     "aws": _aws,
     "resilience4j": _resilience4j,
@@ -412,20 +512,21 @@ LIBRARIES: Final[dict[str, Callable[[Policy], Snippet]]] = {
 
 
 def snippets_of(cell: Cell, library: str) -> Iterator[tuple[str, Snippet]]:
-    """Write each layer of a cell that retries for a library, with what to call the layer.
+    """Write each layer of a cell for a library, with what to call the layer.
 
-    Of several layers a budget of the chain belongs to none.
+    A layer of one attempt, too: most libraries retry unless they are told not to. Of several
+    layers a budget of the chain belongs to none.
     """
     layers = policies(cell)
     n_retrying = sum(policy.tries > 1 for policy in layers)
     for number, policy in enumerate(layers, 1):
-        if policy.tries == 1 and n_retrying > 0:
-            continue
-        shared = cell.budget_scope == "chain" and n_retrying > 1 and policy.budget is not None
-        alone = policy._replace(budget=None) if shared else policy
+        alone, lost = policy, []
+        if cell.budget_scope == "chain" and n_retrying > 0 and policy.budget is not None:
+            if n_retrying > 1 or policy.tries == 1:
+                alone = policy._replace(budget=None)
+            if n_retrying > 1 and policy.tries > 1:
+                told = f"one budget for all layers, {_in_words(policy.budget, policy)}"
+                lost.append(LostGuard(f'{told} (try budget_scope = "layer")'))
         made = snippet(alone, library)
-        if shared:
-            words = _in_words(policy.budget, policy)
-            lost = LostGuard(f'one budget for all layers, {words} (try budget_scope = "layer")')
-            made = made._replace(cannot=(*made.cannot, lost))
+        made = made._replace(cannot=(*made.cannot, *lost))
         yield (f"layer {number}" if len(layers) > 1 else ""), made

@@ -106,6 +106,7 @@ def _has_published(scenario: Scenario) -> bool:
     )
 
 
-def _widest(scenario: Scenario, metric: str) -> float:
+def _widest(scenario: Scenario, metric: str) -> str:
     """The largest half-width of a mean."""
-    return max(scenario.view.half_width(cell, metric) or 0.0 for cell in scenario.cells)
+    widths = (scenario.view.half_width(cell, metric) or 0.0 for cell in scenario.cells)
+    return digits.rounded_up(max(widths))
