@@ -41,8 +41,8 @@ def best(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='A condition on another mean, like "times_usual <= 2" or "window_rate <= 300/s"; '
-            "may be repeated.",
+            help='A condition on another mean, like "times_usual <= 2", "peak <= 3 x capacity", '
+            '"window_rate <= 300/s" or "late_share < 1 %"; may be repeated.',
         ),
     ] = None,
     goal: Annotated[
@@ -80,7 +80,8 @@ def best(
         name = metric_for_reader(metric, source)[0]
         title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"
         if subject_to:
-            title += f", subject to {' and '.join(subject_to)}"
+            told = [decisions.condition(text, results).text(source) for text in subject_to]
+            title += f", subject to {' and '.join(told)}"
         if over:
             title += f";\nmean over {' and '.join(over)}, conditions in each"
         blocks = partial(
@@ -160,7 +161,7 @@ def _difference_text(cell: dict[str, Any]) -> str:
     if cell["is_bound"]:
         needed = cell["n_needed"]
         known = format_estimate(cell["difference"], None)[0]
-        return f"{known}\ntoo few" + ("" if needed is None else f": ~{float(f'{needed:.2g}'):,.0f}")
+        return f"{known}\ntoo few" + ("" if needed is None else f": ~{_rounded(needed)}")
     half = None
     if None not in (cell["low"], cell["high"]):
         half = (cell["high"] - cell["low"]) / 2
@@ -189,9 +190,17 @@ def _answer(ranked: Sequence[Entry]) -> str:
     candidates = [entry for entry in ranked if entry.cell["candidate"]]
     if not candidates:
         return "None satisfies the conditions."
+    needed = [entry.cell["n_needed"] for entry in candidates]
+    told = ""
+    if None not in needed:
+        told = f" About {_rounded(max(needed))} replications decide it, if means stay as they are."
     if len(candidates) == 1:
-        return "One is left, but whether it satisfies the conditions is undecided."
-    return f"May be best: {_listed([entry.name for entry in candidates])}."
+        return f"One is left, but whether it satisfies the conditions is undecided.{told}"
+    return f"May be best: {_listed([entry.name for entry in candidates])}.{told}"
+
+
+def _rounded(n: int) -> str:
+    return f"{float(f'{n:.2g}'):,.0f}"
 
 
 def _listed(names: Sequence[str]) -> str:
