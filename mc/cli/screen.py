@@ -321,7 +321,7 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
     if any(not score.is_known for score in scores):
         parts.append("–: so few runs have one, or so skewed, that their mean is not known")
     if any(line.undecided for table in tables for line in table.card.lines):
-        parts.append("†: requests are undecided")
+        parts.append("†: requests are undecided: failed and late are not compared")
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 
