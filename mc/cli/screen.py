@@ -98,16 +98,19 @@ def _title(results: Results) -> str:
 # --- scorecards -----------------------------------------------------------------------------------
 
 
-def scorecard_lines(results: Results, room: int, width: int) -> list[Text]:
+def scorecard_lines(
+    results: Results, room: int, width: int, without: Collection[str] = ()
+) -> list[Text]:
     """Write the scorecards of the scenarios in which most happens; of the others a sentence each.
 
-    As many as fit `room` lines; the first of them even if it does not.
+    As many as fit `room` lines; the first of them even if it does not. The metrics in `without`
+    get no column.
     """
     from mc.decisions.scorecard import MOST_LINES, scorecards
 
     n_scenarios = results.cells["scenario"].n_unique()
     most_lines = max(3, min(MOST_LINES, (room - 2) // n_scenarios - _HEAD_LINES))
-    cards = scorecards(results, most_lines)
+    cards = scorecards(results, most_lines, without)
     with_name = len(cards) > 1
     texts = {card.scenario: _sentence(card, with_name, width) for card in cards}
     tables = {card.scenario: _Table(card, with_name) for card in cards if not card.alike}
@@ -298,7 +301,7 @@ def _range(score: Score | None) -> str:
         return ""
     if score.of_runs and score.high is not None:
         return f"({share_ends(score.low, score.high)})"
-    return "–".join(range_ends(score.low, score.high))
+    return "–".join(dict.fromkeys(range_ends(score.low, score.high)))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:

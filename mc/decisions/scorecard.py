@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -224,7 +224,9 @@ class Scorecard:
         )
 
 
-def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard]:
+def scorecards(
+    results: Results, most_lines: int = MOST_LINES, without: Collection[str] = ()
+) -> list[Scorecard]:
     """Make the scorecard of each scenario.
 
     Parameters
@@ -233,6 +235,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
         Of a finished run.
     most_lines : int
         Of a sweep.
+    without : collection of str
+        Metrics that get no column.
 
     Returns
     -------
@@ -244,7 +248,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
     the load; both take rows, so a folder of histograms has neither.
     """
-    estimates = _estimates(results, [metric for metric, _ in _columns()])
+    metrics = [metric for metric, _ in _columns() if metric not in without]
+    estimates = _estimates(results, metrics)
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
         _scorecard(results, str(scenario), cells, estimates, most_lines)
