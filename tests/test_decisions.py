@@ -675,3 +675,11 @@ def test_names_of_cells_on_many_axes_can_be_read_on_a_narrow_screen(
     assert not re.search(r"±\s*$", shown.stdout, re.MULTILINE)
     if width == 200:
         assert "\u2500" in shown.stdout, "where there is room it is a table"
+
+
+def test_a_value_that_is_called_none_is_found(tmp_path: Path) -> None:
+    axes = '[grid]\njitter = ["full", "none"]\nbudget = ["none", 0.1]\n'
+    folder = run(tmp_path, SMALL + axes)
+    found = mc.best(folder, "calls", where=["jitter=none"])
+    assert set(found["jitter"]) == {"none"}
+    assert mc.best(folder, "calls", where=["budget=none"])["budget"].null_count() == 2
