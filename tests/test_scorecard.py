@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import mc
+from mc.cli.result_tables import of_a_run
 from mc.cli.screen import MAX_LINES, screen
 from mc.decisions.scorecard import MOST_LINES, Score, scorecards
 from mc.model.digits import half_width, known_digits, range_ends, share_ends, short_estimate
@@ -190,7 +191,7 @@ def test_a_mean_of_few_runs_is_not_printed() -> None:
     assert (alone.text, alone.n_of) == ("–", "188 of 200")
     assert known._replace(n=2, share=0.01).known() == "–"
     assert alone._replace(mean=0.0, half_width=0.0, share=1.0).text == "0"
-    assert alone._replace(share=1.0).text == "~3.57"
+    assert alone._replace(share=1.0).text == "≈3.57"
 
 
 @pytest.mark.parametrize("n_digits", [2, 3])
@@ -214,10 +215,10 @@ def test_a_mean_is_printed_within_its_range_and_with_as_many_digits(
     ends = score.ends(n_digits)
     places = [len(end.partition(".")[2]) for end in ends]
     for text in (score.known(ends), score.text):
-        number, _, error = text.removeprefix("~").partition("±")
+        number, _, error = text.removeprefix("≈").partition("±")
         assert float(ends[0]) <= float(number) <= float(ends[1]) or half == 13
         assert error or len(number.partition(".")[2]) >= min(places) or n_digits == 3
-        assert text.startswith("~") == (half is None)
+        assert text.startswith("≈") == (half is None)
     number, _, error = score.known(ends).partition("±")
     last = 0.1 ** len(number.partition(".")[2])
     assert half is None or half <= (float(error) if error else last + 1e-12)
@@ -331,3 +332,9 @@ def test_an_open_claim_says_how_many_replications_decide_it() -> None:
         [line] = [line for line in lines(results, width) if line.startswith("  open")]
         assert line.endswith(f"in 100.0 %, about {claim['n_to_decide']:,} decide")
         assert len(line) == width
+
+
+def test_a_mean_in_the_table_of_show_lies_between_the_ends_below_it() -> None:
+    estimate = {"n": 60, "share_defined": 1.0, "mean": 1.2747, "p05": 1.2621, "p95": 1.2934}
+    low, high = (of_a_run(estimate, end, 1) for end in ("p05", "p95"))
+    assert (low, high) == ("1.26", "1.29")

@@ -102,7 +102,7 @@ def _blocks(
     import polars as pl
     from rich.text import Text
 
-    from mc.cli.terminal_tables import table_of
+    from mc.cli.terminal_tables import table_or_sentences
 
     yield title
     good, bad = ("-a .. 0", "0 .. a") if goal == "min" else ("0 .. a", "-a .. 0")
@@ -122,17 +122,20 @@ def _blocks(
     heads = [head.replace(", ", "\n") for head, _ in told.values()]
     for question in questions(cells, per, "mean", source, every):
         yield Text(f"\n{question.title}", "bold")
-        table = table_of("cell", "mean", *heads, "difference\n(interval)", "")
         ranked = sorted(question.entries.values(), key=lambda entry: _rank(entry.cell))
         shown = ranked if every else ranked[:MAX_ENTRIES]
-        for name, cell in shown:
-            table.add_row(
-                Text(name),
-                *(_with_error(cell, name, metric) for name in means[::2]),
-                _difference_text(cell),
-                _standing(cell),
+        rows: list[tuple[str, list[str | Text]]] = [
+            (
+                name,
+                [
+                    *(_with_error(cell, of, metric) for of in means[::2]),
+                    _difference_text(cell),
+                    _standing(cell),
+                ],
             )
-        yield table
+            for name, cell in shown
+        ]
+        yield from table_or_sentences(["mean", *heads, "difference\n(interval)", ""], rows)
         if any(entry.cell["is_bound"] for entry in shown):
             yield (
                 "Too few: in so few replications cells differ too seldom for an interval; behind "

@@ -25,7 +25,7 @@ UNDECIDED: Final = 0.001
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
 
-UNSURE: Final = "~"
+UNSURE: Final = "≈"
 """Printed before a mean of which nobody knows how well it is known: its runs are too skewed."""
 
 _WIDE: Final = Context(prec=1100)  # no double has more digits than this
@@ -210,24 +210,29 @@ def range_ends(
     >>> range_ends(5.32, 7.48), range_ends(0.9865, 1.0134), range_ends(0.271, None)
     (('5.3', '7.5'), ('0.99', '1.01'), ('0.27', 'later'))
     """
-    like = low if high is None else high
-    decimals = max(0, min(2, n_digits - 1 - _first_digit(like)))
+    decimals = max(0, min(2, n_digits - 1 - _first_digit(low if high is None else high)))
+    if high is not None:
+        decimals = decimals_apart(low, high, decimals, mean)
 
     def text(end: float) -> str:
         return to_fixed(end, decimals) if end else "0"
 
-    if high is None:
-        return text(low), "later"
-    inside = mean if mean is not None and low <= mean <= high else None
+    return text(low), "later" if high is None else text(high)
 
-    def is_coarse() -> bool:
-        ends = text(low), text(high)
-        cut_off = inside is not None and not float(ends[0]) <= inside <= float(ends[1])
-        return low != high and (ends[0] == ends[1] or cut_off)
 
-    while is_coarse() and decimals < -_LEAST_PLACE:
+def decimals_apart(low: float, high: float, decimals: int, mean: float | None = None) -> int:
+    """So many decimals or more, up to three, that two ends differ, and do not cut off a mean.
+
+    >>> decimals_apart(1.2621, 1.2934, 1), decimals_apart(2.93, 3.04, 1, mean=3.02)
+    (2, 2)
+    """
+    while low != high and decimals < -_LEAST_PLACE:
+        ends = [float(to_fixed(end, decimals)) for end in (low, high)]
+        cuts_off = mean is not None and low <= mean <= high and not ends[0] <= mean <= ends[1]
+        if ends[0] != ends[1] and not cuts_off:
+            break
         decimals += 1
-    return text(low), text(high)
+    return decimals
 
 
 def percent(share: float) -> str:
