@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from mc import kernel
 
@@ -18,8 +20,18 @@ from mc import kernel
 sys.path.insert(0, str(Path(__file__).parent))
 
 # The first call compiles, so a deadline would measure the compiler; a fixed choice never flakes.
-settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "fixed",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("fixed")
+
+# a parent that ignores Ctrl-C, as of a job in the background, hands that down
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # what is printed must not depend on where the tests run
 for variable in ("FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS"):
@@ -47,6 +59,14 @@ def _compiled() -> None:
     """Compile the usual loops before a test looks at what their first use prints."""
     kernel.prepare()
     kernel.prepare(shape=[kernel.Alike(), kernel.Alike(can_fail=True)])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_progress() -> Iterator[None]:
+    """Its lines tell how fast a machine is; their own tests ask for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mc.cli.stderr.PROGRESS_SECONDS", math.inf)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 import re
 import signal
@@ -58,13 +57,9 @@ multiplier = 1.25
 
 @pytest.fixture(autouse=True)
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand in an empty folder, at a terminal of usual width, with no word on progress.
-
-    A line of progress comes after some seconds, which a slow machine may need to compile.
-    """
+    """Stand in an empty folder, at a terminal of usual width."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("mc.cli.stderr.PROGRESS_SECONDS", math.inf)
 
 
 def invoke(*arguments: str) -> tuple[int, str, str]:

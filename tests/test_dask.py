@@ -31,6 +31,7 @@ from mc.runner.storage import Storage
 from mc.store.threads import StopFlag
 
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+CommClosedError: Any = pytest.importorskip("distributed.comm").CommClosedError
 
 SMALL: Final = """
 title = "Small"
@@ -388,6 +389,7 @@ def test_python_refuses_jobs_and_shard_beside_a_scheduler(small: Path) -> None:
     ("error", "message"),
     [
         (distributed.CancelledError("key"), "the connection to it is lost"),
+        (CommClosedError("in <TCP (closed)>"), "the connection to it is lost"),
         (
             distributed.KilledWorker("key", SimpleNamespace(address="tcp://a:1"), 3),
             "workers died again and again",

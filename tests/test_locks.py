@@ -297,11 +297,11 @@ def test_of_many_runs_that_find_a_dead_lock_one_gets_in(out: Path) -> None:
         except FolderError:
             refused.append(k)
 
-    threads = [threading.Thread(target=enter, args=(k,)) for k in range(8)]
+    threads = [threading.Thread(target=enter, args=(k,), daemon=True) for k in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert (len(inside), len(refused)) == (1, 7)
 
 

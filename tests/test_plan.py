@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import mc
 from mc import store
 from mc.cli import app
+from mc.runner import costs
 from mc.store import FolderError, lock, memory, state
 
 EXPERIMENT: Final = """
@@ -46,7 +47,8 @@ N_ROWS: Final = N_CELLS * 60
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An experiment in an empty folder."""
+    """An experiment in an empty folder, of which each plan has the same sample."""
+    monkeypatch.setattr(costs, "SAMPLE_SECONDS", 1000.0)
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(EXPERIMENT, "utf-8")
     return "small.toml"
@@ -117,7 +119,7 @@ def test_time_and_bytes_are_estimated_for_what_is_missing(file: str) -> None:
 def test_bytes_and_time_are_about_those_of_the_run(file: str, keep: str) -> None:
     """By a factor of two, and of four: the time is that of the processor, however busy it is.
 
-    No seed fails by bytes: the sample has fixed places. Constants that a faster kernel has left
+    No seed fails by bytes: the sample is always the same. Constants that a faster kernel has left
     behind fail by time.
     """
     Path(file).write_text(f'keep = "{keep}"\n{EXPERIMENT}', "utf-8")

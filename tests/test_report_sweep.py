@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from string import ascii_uppercase
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import polars as pl
 import pytest
 from folders import run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.patches import Rectangle
 from reported import GRID, Page, contrast
@@ -20,6 +23,7 @@ from mc.decisions.scorecard import scorecards
 from mc.experiment import read
 from mc.model import PARAMETERS
 from mc.reports import maps
+from mc.reports.distributions import draw_distributions, histograms
 from mc.reports.notation import short, with_error
 from mc.reports.style import ON_DARK, ON_LIGHT, style
 from mc.reports.sweeps import draw_design
@@ -197,3 +201,53 @@ def test_an_axis_of_tables_shows_what_differs(
     assert axis.title == title
     assert [axis.text(value) for value in values] == texts
     assert axis.numbers == numbers
+
+
+TABLES = """
+title = "Values that are tables"
+replications = 4
+[fixed]
+rounds = 300
+fault_start = 100
+fault_rounds = 50
+tries = [3]
+[grid]
+backoff_base = [1, 4]
+budget = [
+    {kind = "finagle", percent_can_retry = 0.1, min_retries_per_sec = 0},
+    {kind = "finagle", percent_can_retry = 0.2, min_retries_per_sec = 1},
+    {kind = "finagle", percent_can_retry = 0.2, min_retries_per_sec = 10},
+    {kind = "finagle", percent_can_retry = 0.3, min_retries_per_sec = 10},
+    {kind = "finagle", percent_can_retry = 0.5, min_retries_per_sec = 20},
+    {kind = "finagle", percent_can_retry = 0.6, min_retries_per_sec = 120},
+]
+"""
+
+
+def test_no_text_of_a_map_of_tables_touches_another(tmp_path: Path) -> None:
+    run(TABLES, tmp_path / "results")
+    (scenario,) = View(mc.load(tmp_path / "results")).scenarios
+    with style():
+        drawing = maps.draw_maps(scenario, maps.plan_maps(scenario, "times_usual"), "times_usual")
+        (figure,) = drawing.panels
+        canvas: Any = FigureCanvasAgg(figure)
+        texts = [text for text in figure.axes[0].texts if text.get_text()]
+        boxes = {text.get_text(): text.get_window_extent(canvas.get_renderer()) for text in texts}
+    assert "120/s,\n60 %" in boxes
+    assert "budget: min_retries_per_sec, percent_can_retry" in boxes
+    assert min(box.y0 for box in boxes.values()) >= 0
+    for one, other in itertools.combinations(boxes.values(), 2):
+        assert not one.overlaps(other)
+
+
+def test_a_value_that_all_runs_have_is_a_narrow_bar_with_one_number(tmp_path: Path) -> None:
+    run(TABLES, tmp_path / "results")
+    (scenario,) = View(mc.load(tmp_path / "results")).scenarios
+    counts = {(cell, "dropped"): (np.array([0.0]), np.array([4])) for cell in scenario.chosen}
+    with style():
+        drawing = draw_distributions(scenario, histograms(scenario, counts))
+    ((panel,),) = (figure.axes for figure in drawing.panels)
+    low, high = panel.get_xlim()
+    assert high - low > 10  # of whole numbers a bar is as wide as 1
+    numbers = [text.get_text() for text in panel.texts if text.get_position()[1] < 0]
+    assert [text for text in numbers if re.fullmatch(r"[-0-9.]+", text)] == ["0"]

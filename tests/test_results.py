@@ -861,7 +861,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(
 WITHOUT_RIGHTS: Final = """
 import os, sys
 from mc.cli import app
-run = ["run", "small.toml", "--replications", "1", "--out"]
+run = ["run", "small.toml", "--replications", "1", "--quiet", "--out"]
 app([*run, "warm"], standalone_mode=False)  # imports all there is to import
 if os.getuid() == 0:  # nothing is forbidden to root: become nobody
     os.setgroups([])

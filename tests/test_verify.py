@@ -273,7 +273,7 @@ def test_a_flipped_bit_of_a_shard_is_found(folder: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    found = mc.verify(folder)
+    found = mc.verify(folder, seconds=1000)
     assert found.faults == (f"{path}: damaged (its content is not what was written)",)
     assert not found.ok
     assert found.n_checked == found.n_rows < N_ROWS

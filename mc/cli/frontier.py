@@ -69,7 +69,7 @@ def _blocks(
     import polars as pl
     from rich.text import Text
 
-    from mc.cli.terminal_tables import table_of
+    from mc.cli.terminal_tables import table_or_sentences
 
     yield (
         "Means ± half of their 95 % interval, each alone; none where the replications are too few "
@@ -86,8 +86,7 @@ def _blocks(
     )
     for question in questions(cells, per, metrics[0], source, every):
         yield Text(f"\n{question.title}", "bold")
-        table = table_of("cell", one, "±", other, "±", "on it", "beaten by")
-        table.columns[-1].no_wrap = False
+        rows: list[tuple[str, list[str | Text]]] = []
         group_of = dict(question.cells.select("cell", "group").iter_rows())
         shown = _shown(question, metrics, every)
         for name, cell in shown:
@@ -103,8 +102,8 @@ def _blocks(
             beaten_by = ""
             if cell["dominated_by"] is not None:
                 beaten_by = question.entries[group_of[cell["dominated_by"]]].name
-            table.add_row(Text(name), *numbers, Text(on, style), Text(beaten_by.replace("\n", " ")))
-        yield table
+            rows.append((name, [*numbers, Text(on, style), Text(beaten_by.replace("\n", " "))]))
+        yield from table_or_sentences([one, "±", other, "±", "on it", "beaten by"], rows)
         yield from notes_below(question, len(shown))
 
 

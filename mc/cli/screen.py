@@ -15,7 +15,7 @@ from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reprodu
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
-from mc.model.digits import counted, percent, range_ends, share_ends
+from mc.model.digits import UNSURE, counted, percent, share_ends
 from mc.model.thresholds import DEPENDS, FAILS, OPEN
 
 if TYPE_CHECKING:
@@ -98,16 +98,19 @@ def _title(results: Results) -> str:
 # --- scorecards -----------------------------------------------------------------------------------
 
 
-def scorecard_lines(results: Results, room: int, width: int) -> list[Text]:
+def scorecard_lines(
+    results: Results, room: int, width: int, without: Collection[str] = ()
+) -> list[Text]:
     """Write the scorecards of the scenarios in which most happens; of the others a sentence each.
 
-    As many as fit `room` lines; the first of them even if it does not.
+    As many as fit `room` lines; the first of them even if it does not. The metrics in `without`
+    get no column.
     """
     from mc.decisions.scorecard import MOST_LINES, scorecards
 
     n_scenarios = results.cells["scenario"].n_unique()
     most_lines = max(3, min(MOST_LINES, (room - 2) // n_scenarios - _HEAD_LINES))
-    cards = scorecards(results, most_lines)
+    cards = scorecards(results, most_lines, without)
     with_name = len(cards) > 1
     texts = {card.scenario: _sentence(card, with_name, width) for card in cards}
     tables = {card.scenario: _Table(card, with_name) for card in cards if not card.alike}
@@ -193,7 +196,7 @@ class _Table:
         entries = [
             [
                 (
-                    _number(score, layout.with_errors, column.metric != "recovery"),
+                    _number(score, layout, column.metric != "recovery"),
                     _range(score) if layout.with_ranges else "",
                 )
                 for column, score in zip(self.card.columns, line.scores, strict=True)
@@ -222,7 +225,7 @@ class _Table:
     def lines(self, layout: _Layout, width: int) -> list[Text]:
         """A name that is too long goes on below."""
         entries, widths = self._entries(layout)
-        room = max(self._for_name(widths, width), min(8, self.place_widths[0]))
+        room = max(self._for_name(widths, width), min(6, self.place_widths[0]))
         first = min(room, max(8, self.place_widths[0]))
         place_widths = [first, *self.place_widths[1:]]
         gap = " " * _GAP
@@ -281,11 +284,13 @@ def _head(head: str, unit: str) -> tuple[str, str]:
     return first, f"{second}, {unit}" if unit not in ("", "x") else second
 
 
-def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
+def _number(score: Score | None, layout: _Layout, with_share: bool) -> str:
     """Write a score; of `recovery` the share of runs that have one has a column of its own."""
     if score is None:
         return "-"
-    text = score.text if with_error else score.known
+    text = score.text
+    if not layout.with_errors:
+        text = score.known(score.ends() if layout.with_ranges else ())
     if not score.is_known:
         text += f" {score.n_of}" if with_share else ""
     elif score.share < 1 and with_share:
@@ -294,11 +299,11 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
 
 
 def _range(score: Score | None) -> str:
-    if score is None or score.low is None or score.n == 1 or score.low == score.high:
+    if score is None:
         return ""
-    if score.of_runs and score.high is not None:
-        return f"({share_ends(score.low, score.high)})"
-    return "–".join(range_ends(score.low, score.high))
+    if score.of_runs and score.low is not None and score.high is not None:
+        return f"({share_ends(score.low, score.high)})" if score.ends() else ""
+    return "–".join(dict.fromkeys(score.ends()))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
@@ -311,6 +316,8 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
     shown = {column.metric for table in tables for column in table.card.columns}
     if "drain" in shown:
         parts.append(f"gone after: {NO_STORM_STAYS}")
+    if any(score.known().startswith(UNSURE) for score in scores):
+        parts.append(f"{UNSURE}: too skewed for an error")
     if any(not score.is_known for score in scores):
         parts.append("–: so few runs have one, or so skewed, that their mean is not known")
     if any(line.undecided for table in tables for line in table.card.lines):
@@ -336,11 +343,17 @@ def _claim_lines(results: Results, width: int) -> list[Text]:
     cited.sort(key=lambda claim: order.index(claim.verdict))
     for claim in cited:
         share = f"in {claim.share} %"
-        room = width - 20
+        if claim.verdict == OPEN and claim.to_decide:
+            share += f", about {claim.to_decide} decide"
+        room = width - 10 - max(10, len(share) + 2)
         text = claim.text if len(claim.text) <= room else f"{claim.text[: room - 1]}…"
         verdict = "depends" if claim.verdict == DEPENDS else claim.verdict
         style = VERDICT_STYLES.get(claim.verdict, "")
-        lines.append(Text.assemble((f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>10}"))
+        lines.append(
+            Text.assemble(
+                (f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>{width - 10 - room}}"
+            )
+        )
     return lines
 
 

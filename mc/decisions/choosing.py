@@ -15,7 +15,7 @@ from mc.model import METRICS, PARAMETERS, Metric, as_number, has_entries
 from mc.model.budgets import Ratio
 from mc.model.digits import axis_text, is_axis_value, rounds_per_second, value_text
 from mc.model.settings import Settings
-from mc.model.units import text_of
+from mc.model.units import is_number, text_of
 from mc.store import FolderError, Results, axis_names, coordinate_text
 
 
@@ -156,7 +156,7 @@ def _written(results: Results, name: str, value: Any) -> str:
 
 def _equals(column: pl.Series, text: str, source: Mapping[str, Any]) -> pl.Series:
     """Where a column has the value that a text means."""
-    if text == "none":
+    if text == "none" and column.null_count():
         return column.is_null()
     in_units = [
         value
@@ -193,7 +193,9 @@ def _has_entry(column: pl.Series, text: str, source: Mapping[str, Any], entry: s
         if text == text_of(declared.dimension, own, per_second, declared.unit):
             return True
         try:
-            given = as_number(column.name, {"kind": table.kind, entry: text}, per_second)[entry]
+            given: Any = text
+            if not is_number(text):
+                given = as_number(column.name, {"kind": table.kind, entry: text}, per_second)[entry]
             return value_text(float(given)) == value_text(float(own))
         except (TypeError, ValueError):
             return False

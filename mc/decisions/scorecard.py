@@ -17,6 +17,8 @@ from mc.model.digits import (
     FEW,
     half_width,
     known_digits,
+    percent,
+    range_ends,
     rounds_per_second,
     short_estimate,
 )
@@ -53,7 +55,8 @@ LOADS: Final = ("times_usual", "multiplier")
 """How load is counted: in the fault; without one, over the whole run."""
 
 _READ: Final = [
-    *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
+    *("cell", "metric", "n", "mean", "min", "max"),
+    *("ci_low", "ci_high", "p05", "p95", "share_defined"),
 ]
 """The columns of the summary that a scorecard reads."""
 
@@ -83,7 +86,8 @@ class Score(NamedTuple):
     mean : float
         Over the replications that have such a number.
     half_width : float or None
-        Half of the mean's 95 % interval; None where it has none, or `of_runs`.
+        Half of the mean's 95 % interval; 0 where it is the same in every run; None where it has
+        none, or `of_runs`.
     low, high : float or None
         Between these lie nine of ten single runs; `high` is None where it is later than the run.
         If `of_runs`, the ends of the 95 % interval.
@@ -120,12 +124,23 @@ class Score(NamedTuple):
     @property
     def text(self) -> str:
         """The mean with its error, see `digits.short_estimate`; a dash where it is not known."""
-        return short_estimate(self.mean, self.half_width) if self.is_known else "–"
+        if not self.is_known or self.of_runs or self.half_width is None:
+            return self.known(self.ends())
+        return short_estimate(self.mean, self.half_width)
 
-    @property
-    def known(self) -> str:
+    def known(self, ends: Sequence[str] = ()) -> str:
         """The mean in digits of which the last is known to 1, see `digits.known_digits`."""
-        return known_digits(self.mean, self.half_width) if self.is_known else "–"
+        if not self.is_known:
+            return "–"
+        if self.of_runs:
+            return percent(self.mean / 100)
+        return known_digits(self.mean, self.half_width, ends)
+
+    def ends(self, n_digits: int = 2) -> tuple[str, ...]:
+        """Where single runs lie, see `digits.range_ends`; nothing where all lie at the same."""
+        if self.low is None or self.n == 1 or self.low == self.high:
+            return ()
+        return range_ends(self.low, self.high, n_digits, self.mean)
 
 
 @dataclass(frozen=True)
@@ -224,7 +239,9 @@ class Scorecard:
         )
 
 
-def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard]:
+def scorecards(
+    results: Results, most_lines: int = MOST_LINES, without: Collection[str] = ()
+) -> list[Scorecard]:
     """Make the scorecard of each scenario.
 
     Parameters
@@ -233,6 +250,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
         Of a finished run.
     most_lines : int
         Of a sweep.
+    without : collection of str
+        Metrics that get no column.
 
     Returns
     -------
@@ -244,7 +263,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
     the load; both take rows, so a folder of histograms has neither.
     """
-    estimates = _estimates(results, [metric for metric, _ in _columns()])
+    metrics = [metric for metric, _ in _columns() if metric not in without]
+    estimates = _estimates(results, metrics)
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
         _scorecard(results, str(scenario), cells, estimates, most_lines)
@@ -413,13 +433,15 @@ def _score(
         return None if number is None else number * factor
 
     of_runs = METRICS[column.metric].is_indicator
+    share = 1.0 if estimate["share_defined"] is None else estimate["share_defined"]
+    is_same = share == 1 and estimate["min"] == estimate["max"]
     low, high = ("ci_low", "ci_high") if of_runs else ("p05", "p95")
     return Score(
         estimate["mean"] * factor,
-        None if of_runs else scaled(half_width(estimate)),
+        None if of_runs else 0.0 if is_same else scaled(half_width(estimate)),
         scaled(estimate[low]),
         scaled(estimate[high]),
-        1.0 if estimate["share_defined"] is None else estimate["share_defined"],
+        share,
         estimate["n"],
         cell["cell"] in best.get(column.metric, ()),
         of_runs,
@@ -539,10 +561,13 @@ def _with_flips(
     """
     of_runs = estimates.filter(pl.col("mean").is_not_null(), metric="recovered")
     recovered = dict(of_runs.select("cell", "mean").iter_rows())
+    if not recovered:
+        return groups, ()
     axes, wanted = [], []
     for axis in (name for name in varying if name != "policy"):
         others = [name for name in varying if name != axis]
-        parts = cells.partition_by(others, maintain_order=True) if others else [cells]
+        named = cells.select("cell", *others)
+        parts = named.partition_by(others, maintain_order=True) if others else [named]
         pairs: list[tuple[int, int]] = []
         for some in parts:
             known = [cell for cell in some["cell"] if cell in recovered]
@@ -637,15 +662,15 @@ def _finding(
             continue
         phrase, unit = _PHRASES[column.metric]
         low, high = (end(scored, key=lambda pair: pair[0].mean) for end in (min, max))
-        ends = [f"{score.known}{unit}" for score, _ in (low, high)]
+        ends = [f"{score.known()}{unit}" for score, _ in (low, high)]
         if ends[0] == ends[1]:
             text = ends[1]
         elif alike:
             text = f"at most {ends[1]}"
         elif is_sweep:
-            text = f"{low[0].known} to {ends[1]}"
+            text = f"{low[0].known()} to {ends[1]}"
         else:
-            text = f"{low[0].known} ({low[1]}) to {ends[1]} ({high[1]})"
+            text = f"{low[0].known()} ({low[1]}) to {ends[1]} ({high[1]})"
         parts.append(phrase.format(text))
     sentence = "; ".join(parts)
     if alike:

@@ -321,7 +321,7 @@ class Cell:
         if self.faults or self.fault_rounds == 0:
             return self.faults
         rate, capacity = self.fault_failure_rate, self.fault_capacity
-        return (Fault(self.fault_start, self.fault_rounds, capacity, rate),)
+        return (_fault(self.fault_start, self.fault_rounds, capacity, rate),)
 
     @functools.cached_property
     def window(self) -> tuple[int, int]:
@@ -348,13 +348,25 @@ class Cell:
 
     @functools.cached_property
     def longest_wait(self) -> int:
-        """Most rounds between a request's arrival and its last attempt.
+        """Most rounds between a request's arrival and its last attempt, where no call waits.
 
         Lesson: the published figure for 27 attempts, 793 rounds, adds a wait after every one of
         the 27 and takes each as ``1 + ceiling``. The last attempt is followed by none, and the
         draw lies below the ceiling, so a wait is at most ``ceil(ceiling)`` rounds: 734.
         """
         return waits.longest_life(self.layers)
+
+    @property
+    def longest_life(self) -> int | None:
+        """Most rounds between a request's arrival and its end, its time-outs included.
+
+        None where a call may wait in the queue without a limit.
+        """
+        if not self.queue:
+            return self.longest_wait
+        in_queue = INT32_MAX if self.timeout is None else self.timeout - 1
+        longest = waits.longest_life(self.layers, in_queue)
+        return None if self.timeout is None and longest >= INT32_MAX else longest
 
     @functools.cached_property
     def identity(self) -> str:
@@ -544,6 +556,11 @@ def _parse(name: str, value: object) -> Any:
 
 # the cells of a grid have most values in common; 1, 1.0 and True are equal, but not all allowed
 _parse_remembered = functools.lru_cache(maxsize=4096, typed=True)(_parse)
+
+
+@functools.lru_cache(maxsize=4096)
+def _fault(start: int, length: int, capacity: float, failure_rate: float | None) -> Fault:
+    return Fault(start, length, capacity, failure_rate)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,6 +10,7 @@ from mc.model.breakers import Breaker, Consecutive, Resilience4j
 from mc.model.budgets import Aws, Envoy, Finagle, Grpc, Linkerd, Ratio, Sre
 from mc.model.cell import MAX_CALLS, Cell
 from mc.model.parameters import INT32_MAX
+from mc.model.waits import Layer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,27 +23,29 @@ _DEAREST: Final = 2**42
 """More than 1000 for each of `MAX_CALLS`: what costs as much is never paid by deposits."""
 
 
-def budget_kind(cell: Cell) -> int:
+def budget_kind(
+    layers: tuple[Layer, ...], scope: str, clients: int, breaker: Breaker | None, *, is_closed: bool
+) -> int:
     """Which form of a budget the loop of a cell is compiled for."""
     from mc.kernel import layout
 
-    kinds = {_kind_of(layer.budget) for layer in cell.layers}
-    alone = len(cell.layers) == 1 or cell.budget_scope == "chain"
-    plain = cell.clients == 1 and cell.breaker is None and kinds == {layout.RATIO}
-    plain = plain and not cell.is_closed  # its requests, by which a table would go, have no bounds
-    is_plain = plain and not isinstance(cell.layers[0].budget, Ratio)
-    if all(layer.budget is None for layer in cell.layers) or (alone and is_plain):
+    kinds = {_kind_of(layer.budget) for layer in layers}
+    alone = len(layers) == 1 or scope == "chain"
+    plain = clients == 1 and breaker is None and kinds == {layout.RATIO}
+    plain = plain and not is_closed  # its requests, by which a table would go, have no bounds
+    is_plain = plain and not isinstance(layers[0].budget, Ratio)
+    if all(layer.budget is None for layer in layers) or (alone and is_plain):
         return layout.CHAIN_BUDGET
     return kinds.pop() if len(kinds) == 1 else layout.MIXED
 
 
-def breaker_kind(cell: Cell) -> int:
+def breaker_kind(breaker: Breaker | None) -> int:
     """Which form of a breaker the loop of a cell is compiled for."""
     from mc.kernel import layout
 
-    if cell.breaker is None:
+    if breaker is None:
         return layout.NO_BREAKER
-    is_window = isinstance(cell.breaker, Resilience4j)
+    is_window = isinstance(breaker, Resilience4j)
     return layout.COUNT_WINDOW if is_window else layout.IN_A_ROW
 
 

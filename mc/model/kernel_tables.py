@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.model import waits
+from mc.model.breakers import Breaker
 from mc.model.cell import Cell, Generator
 from mc.model.faults import Fault
 from mc.model.guard_tables import (
@@ -45,7 +46,7 @@ def wheel_key(cell: Cell) -> tuple[Any, ...]:
     n_layers = len(cell.layers)
     # how often a single layer tries is no matter
     tries = _tries_of(cell) if n_layers > 1 else None
-    waits, deadline = _waits_key(cell), cell.layers[0].deadline
+    waits, deadline = _waits_key(cell.layers, cell.jitter), cell.layers[0].deadline
     return (chain_kind(cell), _profile(cell), cell.threshold, waits, tries, deadline)
 
 
@@ -244,9 +245,22 @@ def _seconds(lengths: Sequence[float], n_rounds: int) -> NDArray[np.int32]:
 
 def chain_kind(cell: Cell) -> ChainKind:
     """What a cell's chain has, and so which loop it goes through."""
+    guards = cell.budget_scope, cell.clients, cell.breaker
+    return _chain_kind(cell.layers, cell.jitter, *guards, cell.queue > 0, cell.is_closed)
+
+
+@functools.lru_cache(maxsize=4096)
+def _chain_kind(
+    layers: tuple[Layer, ...],
+    jitter: str,
+    scope: str,
+    clients: int,
+    breaker: Breaker | None,
+    is_queued: bool,
+    is_closed: bool,
+) -> ChainKind:
     from mc import kernel
 
-    layers = cell.layers
     jitters = {"decorrelated": kernel.DECORRELATED, "polly": kernel.POLLY}
     has_budget = any(layer.budget is not None for layer in layers)
     deadlines = kernel.NO_DEADLINE
@@ -258,12 +272,12 @@ def chain_kind(cell: Cell) -> ChainKind:
         deadlines = kernel.REQUEST_DEADLINE if alone else kernel.LAYER_DEADLINES
     return kernel.ChainKind(
         layers=len(layers),
-        jitter=jitters.get(cell.jitter, kernel.BY_TABLE),
+        jitter=jitters.get(jitter, kernel.BY_TABLE),
         deadlines=deadlines,
-        budgets=budget_kind(cell),
-        breaker=breaker_kind(cell),
-        queued=int(cell.queue > 0),
-        closed=int(cell.is_closed),
+        budgets=budget_kind(layers, scope, clients, breaker, is_closed=is_closed),
+        breaker=breaker_kind(breaker),
+        queued=int(is_queued),
+        closed=int(is_closed),
     )
 
 
@@ -281,15 +295,16 @@ def _tries_of(cell: Cell) -> tuple[int, ...]:
     return tuple(layer.tries for layer in cell.layers)
 
 
-def _waits_key(cell: Cell) -> tuple[Layer, ...]:
+@functools.lru_cache(maxsize=4096)
+def _waits_key(chain: tuple[Layer, ...], jitter: str) -> tuple[Layer, ...]:
     """What a cell's tables by attempt are made of: the layers that retry.
 
     A table of the waits of a single one does not depend on how often it tries; so a cell without
     retries has that of one with.
     """
-    layers = [layer._replace(deadline=None, budget=None) for layer in cell.layers]
+    layers = [layer._replace(deadline=None, budget=None) for layer in chain]
     retrying = [layer for layer in layers if layer.tries > 1]
-    if len(retrying) > 1 or cell.jitter in ("decorrelated", "polly"):
+    if len(retrying) > 1 or jitter in ("decorrelated", "polly"):
         return tuple(retrying)
     return ((retrying or layers)[-1]._replace(tries=0),)
 

@@ -41,6 +41,9 @@ _SCHEMA: Final = schema_of(BAR_COLUMNS)
 _MOST_BARS: Final = 60
 """Bars of a histogram: of more values some share a bar."""
 
+_BESIDE: Final = 10
+"""So many times its width is the room on either side of a bar that is alone."""
+
 _BAND: Final = 0.38
 _NAME_LINE: Final = 0.15
 """Inches of a histogram, and of a line of the name of its cell, which stands above."""
@@ -174,9 +177,22 @@ def draw_distributions(scenario: Scenario, table: pl.DataFrame) -> Drawing:
         panel.set_ylim(len(chosen) - 0.9, -1.0)
         panel.set_yticks([])
         panel.spines["left"].set_visible(False)
-        panel.xaxis.set_major_locator(MaxNLocator(5))
-        plain_numbers(panel.xaxis)
+        _write_values(panel, table.filter(pl.col("metric") == metric), factor)
     return arrange(panels, 3, legend(panels, 3))
+
+
+def _write_values(panel: Axes, bars: pl.DataFrame, factor: float) -> None:
+    """Write numbers below the bars; where all have one value, it alone, below a narrow bar.
+
+    A bar as wide as the panel would look like a spread of values that there is not.
+    """
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    ends = bars.select("low", "high").unique() * factor
+    if ends.height == 1:
+        [(low, high)] = ends.iter_rows()
+        panel.set_xlim(low - _BESIDE * (high - low), high + _BESIDE * (high - low))
+        panel.set_xticks([(low + high) / 2])
+    plain_numbers(panel.xaxis)
 
 
 def _outline(bars: pl.DataFrame, factor: float, y: int, height: float) -> list[tuple[float, float]]:

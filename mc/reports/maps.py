@@ -28,6 +28,12 @@ _MOST_MAPS: Final = 8
 MOST_WRITTEN: Final = 8
 """Columns of a map whose numbers are written; those of more are read from the colours."""
 
+_LETTERS: Final = 13.0
+"""Letters of a value in an inch."""
+
+_WIDEST: Final = 0.7
+"""Inches of a column: it is wider than others where a word of its values is long."""
+
 _MOST_FIELDS: Final = 150
 """Fields above which a map becomes a bitmap: a browser would be slow."""
 
@@ -134,6 +140,9 @@ def draw_maps(scenario: Scenario, maps: Maps, metric: str) -> Drawing:
     view, x, y = scenario.view, *maps.axes[:2]
     n_x, n_y = len(x.values), len(y.values)
     width, height = (min(0.5, 2.9 / n_x), 0.3) if maps.is_written else (2.9 / n_x, 1.8 / n_y)
+    if maps.is_written:
+        words = [word for _, text in _ticks(x, is_written=True) for word in text.split()]
+        width = max(width, min(_WIDEST, max(map(len, words)) / _LETTERS + 0.06))
     across = max(1.6, width * n_x)
     letters = int(11 * (across + 0.6))
     titles = [wrapped(name_of(view, maps, key), letters) for key in maps.drawn]
@@ -149,7 +158,7 @@ def draw_maps(scenario: Scenario, maps: Maps, metric: str) -> Drawing:
     for (policy, *third), panel in zip(maps.drawn, panels, strict=True):
         cells = [[maps.fields.get((policy, a, b, *third)) for a in x.values] for b in y.values]
         _draw_map(scenario, panel, metric, cells, colors)
-        _label_ticks(panel, x, y, maps.is_written)
+        _label_ticks(panel, x, y, maps.is_written, across)
     return arrange(panels, min(len(panels), 3), has_grid=False)
 
 
@@ -221,10 +230,26 @@ def _luminance(color: tuple[float, float, float]) -> float:
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
-def _label_ticks(panel: Axes, x: Axis, y: Axis, is_written: bool) -> None:
-    for axis, setting in ((x, panel.set_xticks), (y, panel.set_yticks)):
-        step = max(1, -(-len(axis.values) // (14 if is_written else 7)))
-        some = axis.values[::step]
-        is_number = not axis.is_in_units
-        texts = [f"{v:.4g}" if is_number and isinstance(v, float) else axis.text(v) for v in some]
-        setting(range(0, len(axis.values), step), texts)
+def _ticks(axis: Axis, is_written: bool) -> list[tuple[int, str]]:
+    """Which of the values of an axis are written, and how."""
+    step = max(1, -(-len(axis.values) // (14 if is_written else 7)))
+    is_number = not axis.is_in_units
+    return [
+        (i, f"{v:.4g}" if is_number and isinstance(v, float) else axis.text(v))
+        for i, v in enumerate(axis.values)
+        if i % step == 0
+    ]
+
+
+def _label_ticks(panel: Axes, x: Axis, y: Axis, is_written: bool, across: float) -> None:
+    """Write the values of both axes; those below a map, `across` inches wide, in several lines."""
+    below, beside = _ticks(x, is_written), _ticks(y, is_written)
+    letters = int(_LETTERS * across / len(below))
+    panel.set_xticks([i for i, _ in below], [_broken(text, letters) for _, text in below])
+    panel.set_yticks(*zip(*beside, strict=True))
+
+
+def _broken(text: str, letters: int) -> str:
+    """Break a text that is longer: after commas, and where that is not enough between words."""
+    parts = [text] if len(text) <= letters else text.split(", ")
+    return ",\n".join(wrapped(part, letters) for part in parts)

@@ -53,7 +53,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {
         name: getattr(answer, name)
-        for name in ("by_verdict", "calm", "n_missed", "published_figures")
+        for name in ("by_verdict", "n_missed", "published_figures", "remarks")
     }
     environment.globals |= {
         "MOST_POLICIES": MOST_POLICIES,
@@ -106,6 +106,7 @@ def _has_published(scenario: Scenario) -> bool:
     )
 
 
-def _widest(scenario: Scenario, metric: str) -> float:
+def _widest(scenario: Scenario, metric: str) -> str:
     """The largest half-width of a mean."""
-    return max(scenario.view.half_width(cell, metric) or 0.0 for cell in scenario.cells)
+    widths = (scenario.view.half_width(cell, metric) or 0.0 for cell in scenario.cells)
+    return digits.rounded_up(max(widths))

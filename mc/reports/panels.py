@@ -83,29 +83,31 @@ def new_panels(
 def arrange(
     panels: Sequence[Axes], n_columns: int, *heads: Figure | None, has_grid: bool = True
 ) -> Drawing:
-    """Finish panels: write their axes, give all the same left margin, and make them a figure."""
+    """Finish panels: write their axes, give all the same margins, and make them a figure."""
     longest = max(len(text) for panel in panels for text in (*_ticks(panel.yaxis)[1], ""))
     label_distance = _TICK_GAP + _DIGIT * longest + 0.03
     labels = [panel.get_ylabel() for panel in panels]
     left = label_distance + _LINE * max(label.count("\n") + bool(label) for label in labels) + 0.08
+    n_breaks = max(text.count("\n") for panel in panels for text in (*_ticks(panel.xaxis)[1], ""))
+    below = _LINE * n_breaks
     for panel in panels:
         figure: Any = panel.figure
         width, height = figure.get_size_inches()
         _, y0, inner_width, inner_height = panel.get_position().bounds
-        figure.set_size_inches(left + width, height)
-        share = width / (left + width)
-        panel.set_position((1 - share, y0, inner_width * share, inner_height))
-        write_axes(panel, label_distance, has_grid=has_grid)
+        figure.set_size_inches(left + width, below + height)
+        x, y = width / (left + width), height / (below + height)
+        panel.set_position((1 - x, 1 - y + y0 * y, inner_width * x, inner_height * y))
+        write_axes(panel, label_distance, 0.25 + below, has_grid=has_grid)
     figures: list[Any] = [panel.figure for panel in panels]
     return Drawing(figures, [head for head in heads if head is not None], n_columns)
 
 
-def write_axes(panel: Axes, label_distance: float = 0.0, *, has_grid: bool = True) -> None:
+def write_axes(panel: Axes, label_distance: float, below: float, *, has_grid: bool) -> None:
     """Write the numbers, labels and grid lines of both axes as plain texts and lines.
 
     Left to matplotlib, which keeps five artists for each tick and measures them, this would take
     as long as everything else in a panel. The label of the vertical axis is `label_distance`
-    inches left of it.
+    inches left of it, that of the other as far as `below` says.
     """
     figure: Any = panel.figure
     width, height = panel.get_position().size * figure.get_size_inches()
@@ -119,7 +121,7 @@ def write_axes(panel: Axes, label_distance: float = 0.0, *, has_grid: bool = Tru
     for y, text in zip(y_places, y_texts, strict=True):
         panel.text(-_TICK_GAP / width, y, text, **y_look)
     label_look: Any = {"transform": panel.transAxes, "multialignment": "center"}
-    panel.text(0.5, -0.25 / height, panel.get_xlabel(), ha="center", va="top", **label_look)
+    panel.text(0.5, -below / height, panel.get_xlabel(), ha="center", va="top", **label_look)
     label_look |= {"rotation": 90, "ha": "right", "va": "center"}
     panel.text(-label_distance / width, 0.5, panel.get_ylabel(), **label_look)
     if has_grid:

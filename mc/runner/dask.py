@@ -9,7 +9,6 @@ shard. Only a task that was saved in parts may leave shards that overlap; they a
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import pickle
 import platform
@@ -19,7 +18,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -75,8 +74,16 @@ class Cluster:
 
     @property
     def n_threads(self) -> int:
-        """Threads of all workers, now."""
-        return sum(self.client.nthreads().values())
+        """Threads of all workers, now; an `OSError` where the connection is lost."""
+        try:
+            return sum(self.client.nthreads().values())
+        except OSError as error:
+            raise self.lost from error
+
+    @property
+    def lost(self) -> OSError:
+        """The error that says that nothing is heard of the scheduler any more."""
+        return OSError(f"scheduler {self.address}: the connection to it is lost")
 
 
 @contextmanager
@@ -100,7 +107,7 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
     try:
         # asked first: of what is no scheduler, a client waits for ever
         with ThreadPoolExecutor(1) as pool:  # a notebook has a loop of its own in this thread
-            pool.submit(asyncio.run, _identity(address)).result()
+            pool.submit(_ask, address).result()
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # whatever the other side sent may fail anywhere in there
         raise ClusterError(f"scheduler {address}: no Dask scheduler answers there") from error
@@ -113,12 +120,17 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Cluster]:
         yield cluster
 
 
-async def _identity(address: str) -> None:
+def _ask(address: str) -> None:
     """Ask a scheduler who it is."""
+    import asyncio  # with it come sockets and ciphers, which other runs need not load
+
     from distributed.core import rpc
 
-    async with asyncio.timeout(CONNECT_SECONDS), rpc(address) as scheduler:
-        await scheduler.identity(n_workers=0)
+    async def identity() -> None:
+        async with asyncio.timeout(CONNECT_SECONDS), rpc(address) as scheduler:
+            await scheduler.identity(n_workers=0)
+
+    asyncio.run(identity())
 
 
 def work_on(
@@ -190,7 +202,7 @@ def work_on(
                     n_threads, counted = cluster.n_threads, time.monotonic()
                 send()
         finally:
-            if under_way:
+            with suppress(Exception):  # they may be gone with the connection
                 client.cancel(list(under_way))
 
 
@@ -206,12 +218,8 @@ def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]] | None:
         return None
     try:
         result = future.result(timeout=CONNECT_SECONDS)
-    except TimeoutError:
-        if future.status == "error":  # of the worker's disk
-            raise
-        return None
     except CancelledError as error:
-        raise OSError(f"scheduler {cluster.address}: the connection to it is lost") from error
+        raise cluster.lost from error
     except ImportError as error:
         raise ClusterError(
             f"scheduler {cluster.address}: a worker has another retrystorm, or none ({error}): "
@@ -221,6 +229,12 @@ def _outcome(cluster: Cluster, future: Any) -> tuple[int, list[Task]] | None:
         raise OSError(
             f"scheduler {cluster.address}: workers died again and again at the same task"
         ) from error
+    except OSError as error:
+        if future.status == "error":  # of the worker's disk
+            raise
+        if isinstance(error, TimeoutError):
+            return None
+        raise cluster.lost from error
     n_rows, rest = pickle.loads(result)
     return n_rows, rest
 

@@ -30,7 +30,6 @@ from mc.runner.simulation import (
     Block,
     Task,
     by_counter,
-    side_by_side,
     simulate_range,
 )
 from mc.runner.storage import (
@@ -209,7 +208,7 @@ class Histograms(Storage):
             made = [simulate_range(block, indices, self.draws.seed, stop) for block in blocks]
             if any(len(some) < end - at for some in made):
                 break  # stopped
-            piece = by_counter(side_by_side(made), order)
+            piece = by_counter(made, order)
             counters[..., at - task.start : end - task.start] = piece[places]
             progress((end - at) * len(task.ids))
             at = end

@@ -55,7 +55,7 @@ def guarded(folder: Path, check: Callable[[], None]) -> Iterator[None]:
 
 def check_guard(folder: Path) -> None:
     """Make sure that nothing speaks against a change of a folder, see `guarded`."""
-    for guarded_folder, check in _checks:
+    for guarded_folder, check in tuple(_checks):  # another thread may end its own meanwhile
         if guarded_folder == folder:
             check()
 
