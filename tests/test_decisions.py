@@ -557,6 +557,8 @@ def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
     failed = [column.metric for column in card.columns].index("failed_share")
     best = [line.name for line in card.lines if (s := line.scores[failed]) and s.is_best]
     assert best == ["3"]
+    assert "(3)" in card.finding
+    assert "(27)" not in card.finding.partition("of requests fail")[0]
     printed = runner.invoke(app, ["best", out, "--metric", "dropped"]).stdout
     assert "Best: 3. Not compared, for their undecided requests: 27." in printed
 

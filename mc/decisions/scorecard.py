@@ -23,7 +23,7 @@ from mc.model.digits import (
     short_estimate,
 )
 from mc.statistics.best import UNDECIDED, YES, Goal
-from mc.store import Results, place_name, undecided
+from mc.store import OF_UNDECIDED, Results, place_name, undecided
 
 _T = TypeVar("_T")
 
@@ -634,6 +634,8 @@ def _are_alike(columns: Sequence[Column], lines: Sequence[Line]) -> bool:
     if len(lines) < 2:
         return False
     for i, column in enumerate(columns):
+        if len(_comparable(column, lines)) < len(lines):
+            return False
         means = [line.scores[i].mean for line in lines if line.scores[i] is not None]  # type: ignore[union-attr]
         if len(means) < len(lines):
             return False
@@ -649,6 +651,11 @@ def _are_alike(columns: Sequence[Column], lines: Sequence[Line]) -> bool:
     return True
 
 
+def _comparable(column: Column, lines: Sequence[Line]) -> list[Line]:
+    """The lines whose scores can be compared, see `store.not_comparable`."""
+    return [line for line in lines if not (line.undecided and column.metric in OF_UNDECIDED)]
+
+
 def _finding(
     columns: Sequence[Column], lines: Sequence[Line], n_cells: int, alike: bool, is_sweep: bool
 ) -> str:
@@ -657,7 +664,8 @@ def _finding(
     for i, column in enumerate(columns):
         if column.metric not in _PHRASES:
             continue
-        scored = [(score, line.name) for line in lines if (score := line.scores[i]) is not None]
+        some = _comparable(column, lines)
+        scored = [(score, line.name) for line in some if (score := line.scores[i]) is not None]
         if not scored:
             continue
         phrase, unit = _PHRASES[column.metric]
