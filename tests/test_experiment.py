@@ -1141,6 +1141,10 @@ def test_a_value_that_is_nowhere_is_named_as_the_file_has_it(tmp_path: Path) -> 
         (claim, f"{at} is missing, it must be one of 20 ms, 50 ms"),
         (claim + 'at = {backoff_base = "30 ms"}', f"{at} must be one of 20 ms, 50 ms, got 30 ms"),
         ('[[exclude]]\nbackoff_base = "30 ms"', "backoff_base is nowhere 30 ms; there are 20 ms"),
+        (
+            'capacity = {from = "90/s", to = "70/s", steps = 3}',
+            "capacity: from must be < to, got 90/s and 70/s",
+        ),
     ):
         path.write_text(f'title = "t"\n[fixed]\ntries = [3]\n{axis}{text}\n')
         with pytest.raises(ExperimentError, match=expected):

@@ -210,10 +210,15 @@ def _number(name: str, value: Any, per_second: float) -> Any:
     if isinstance(value, dict) and tables and _is_without_kind(tables, value):
         return value
     if isinstance(value, dict) and not _has_table(tables, value):
-        return {
+        read = {
             key: entry if key == "scale" else _number(name, entry, per_second)
             for key, entry in value.items()
         }
+        ends = [value.get(end) for end in ("from", "to")]
+        are_read = all(isinstance(read.get(end), int | float) for end in ("from", "to"))
+        if are_read and all(isinstance(end, str) for end in ends) and read["from"] >= read["to"]:
+            raise ValueError(f"{name}: from must be < to, got {ends[0]} and {ends[1]}")
+        return read
     if isinstance(value, list):
         return [_number(name, entry, per_second) for entry in value]
     return as_number(name, value, per_second)
