@@ -197,7 +197,7 @@ class _Table:
             [
                 (
                     _number(score, layout.with_errors, column.metric != "recovery"),
-                    _range(score) if layout.with_ranges else "",
+                    _range(score, 3 if layout.with_errors else 2) if layout.with_ranges else "",
                 )
                 for column, score in zip(self.card.columns, line.scores, strict=True)
             ]
@@ -296,12 +296,12 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
     return f"{'*' if score.is_best else ''}{text}"
 
 
-def _range(score: Score | None) -> str:
+def _range(score: Score | None, n_digits: int) -> str:
     if score is None or score.low is None or score.n == 1 or score.low == score.high:
         return ""
     if score.of_runs and score.high is not None:
         return f"({share_ends(score.low, score.high)})"
-    return "–".join(dict.fromkeys(range_ends(score.low, score.high)))
+    return "–".join(dict.fromkeys(range_ends(score.low, score.high, n_digits)))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
