@@ -197,7 +197,7 @@ class _Table:
             [
                 (
                     _number(score, layout, column.metric != "recovery"),
-                    _range(score) if layout.with_ranges else "",
+                    _range(score, 3 if layout.with_errors else 2) if layout.with_ranges else "",
                 )
                 for column, score in zip(self.card.columns, line.scores, strict=True)
             ]
@@ -298,12 +298,13 @@ def _number(score: Score | None, layout: _Layout, with_share: bool) -> str:
     return f"{'*' if score.is_best else ''}{text}"
 
 
-def _range(score: Score | None) -> str:
+def _range(score: Score | None, n_digits: int) -> str:
     if score is None:
         return ""
+    ends = score.ends(n_digits)
     if score.of_runs and score.low is not None and score.high is not None:
-        return f"({share_ends(score.low, score.high)})" if score.ends() else ""
-    return "–".join(dict.fromkeys(score.ends()))
+        return f"({share_ends(score.low, score.high)})" if ends else ""
+    return "–".join(dict.fromkeys(ends))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
