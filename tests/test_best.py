@@ -192,6 +192,48 @@ def test_a_mean_of_rare_values_is_not_surely_within_its_bound() -> None:
     assert found == [[UNDECIDED, NO], [YES, NO]]
 
 
+def test_so_many_replications_as_it_says_tell_the_best_from_the_next() -> None:
+    few = np.random.default_rng(5).normal([[10.0], [10.0], [30.0]], 2.0, (3, 100))
+    few[1] += few[0].mean() - few[1].mean() + 0.1
+    got = find_best(Paired(few))
+    assert got.candidate.tolist() == [True, True, False]
+    assert got.best is None
+    assert got.to_decide[0] == got.to_decide[1] > 100
+    assert got.to_decide[2] == 0
+    n = math.ceil(got.to_decide[0] / 100)
+    assert find_best(Paired(np.tile(few, n))).best == 0, "with means and spreads as they are"
+    assert find_best(Paired(np.tile(few, int(0.9 * n)))).best is None
+
+
+def test_so_many_replications_as_it_says_decide_whether_a_cell_is_feasible() -> None:
+    few = np.random.default_rng(5).normal([[10.0], [20.0]], 2.0, (2, 100))
+    bound = [Constraint(Paired(few), "<=", float(few[0].mean()) + 0.1)]
+    got = find_best(Paired(few), "min", bound)
+    assert got.feasible.tolist() == [UNDECIDED, NO]
+    n = math.ceil(got.to_decide[0] / 100)
+    for times, expected in ((n, YES), (int(0.9 * n), UNDECIDED)):
+        many = Paired(np.tile(few, times))
+        again = [Constraint(many, "<=", bound[0].bound)]
+        assert find_best(many, "min", again).feasible[0] == expected
+
+
+@pytest.mark.parametrize("span", [math.inf, 1e5])
+def test_what_every_replication_exceeds_by_far_the_mean_exceeds_however_skewed(span: float) -> None:
+    numbers = np.full((3, 60), 16)
+    numbers[:, ::2] += 1
+    numbers[1, 7] = 430  # skewness 7.5
+    numbers[2, 7] = 0
+    numbers[2, 8] = 430
+    peak = Paired(numbers, span=span)
+
+    def feasible(relation: Relation, bound: float) -> list[str]:
+        return list(find_best(peak, "min", [Constraint(peak, relation, bound)]).feasible)
+
+    assert feasible("<=", 2) == [NO, NO, UNDECIDED]
+    assert feasible(">", 2)[:2] == [YES, YES]
+    assert feasible("<=", 15)[1] == UNDECIDED
+
+
 def test_one_replication_tells_nothing() -> None:
     got = find_best(
         Paired(np.array([[1], [9]])), "min", [Constraint(Paired(np.array([[1], [9]])), "<=", 5)]
@@ -250,6 +292,20 @@ def test_constraints_have_half_of_the_error_and_share_it(n_constraints: int) -> 
     width = stats.t.isf(0.025 / 2, 59) * stats.sem(differences, axis=1)
     ends = [np.max(differences.mean(axis=1) + sign * width) for sign in (-1, 1)]
     assert (got.low[2], got.high[2]) == pytest.approx((ends[0], max(0, ends[1])), rel=1e-9)
+
+
+def test_who_does_not_compete_changes_nothing_for_the_others() -> None:
+    generator = np.random.default_rng(8)
+    one, other = (paired(m, 300, generator) for m in ([0, 50, 90, 70], [0, 90, 50, 120]))
+    competes = np.array([False, True, True, True])
+    got = find_best(one, competes=competes)
+    assert (got.best, got.candidate.tolist()) == (1, [False, True, False, False])
+    on = find_frontier(one, other, competes=competes)
+    assert on.on.tolist() == [UNDECIDED, YES, YES, NO]
+    assert on.dominated_by.tolist() == [-1, -1, -1, 1]
+    alone = np.array([False, True, False, False])
+    assert find_best(one, competes=alone).best is None
+    assert set(find_frontier(one, other, competes=alone).on) == {UNDECIDED}
 
 
 def test_nothing_is_best_where_nothing_is_allowed() -> None:

@@ -24,6 +24,7 @@ from mc.cli import app
 from mc.cli.questions import mean_and_error
 from mc.decisions import QuestionError
 from mc.decisions.comparing import _together
+from mc.decisions.scorecard import scorecards
 from mc.runner import choose
 from mc.statistics import with_ratios
 from mc.statistics.best import UNDECIDED, YES
@@ -446,9 +447,8 @@ def test_a_bound_for_the_worst_case_is_called_one(tmp_path: Path) -> None:
     bounds = found.filter("is_bound")
     assert bounds.height > 0
     assert (bounds["n_needed"].drop_nulls() > 30).all()
-    assert found.filter(~pl.col("is_bound"))["n_needed"].null_count() == (
-        found.height - bounds.height
-    )
+    is_open = pl.col("candidate") & ~pl.col("best")
+    assert found.filter(~pl.col("is_bound"), ~is_open)["n_needed"].drop_nulls().is_empty()
     shown = runner.invoke(app, ["best", str(folder), "--metric", "dropped", "--per", "budget"])
     assert "too few" in shown.stdout
 
@@ -516,18 +516,19 @@ def test_the_commands_answer_programs(sweep: Path) -> None:
 
 
 def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
-    """27 tries drop nothing, and leave requests waiting: no answer without a word."""
+    """27 tries drop nothing, and leave requests waiting: they are best of none, and it is said."""
     file = tmp_path / "late.toml"
     file.write_text(
         'title = "late"\nreplications = 40\n[fixed]\nrounds = 620\nfault_start = 100\n'
         "fault_rounds = 500\nfault_capacity = 1\nbackoff_cap = 320\n"
         '[[policy]]\nname = "none"\n[[policy]]\nname = "27"\ntries = [27]\n'
+        '[[policy]]\nname = "3"\ntries = [3]\n'
     )
     checked = runner.invoke(app, ["check", str(file)])
     assert "a request may wait longer than the run goes on after the fault" in checked.stderr
     out = str(tmp_path / "late")
     ran = runner.invoke(app, ["run", str(file), "--out", out])
-    told = "are undecided when the runs end, neither successful nor dropped, in 1 of 2 cells: "
+    told = "are undecided when the runs end, neither successful nor dropped, in 1 of 3 cells: "
     asked = {
         "best": ["--metric", "dropped"],
         "frontier": ["failed_share", "multiplier"],
@@ -541,6 +542,23 @@ def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
         assert told in " ".join(printed.split()), command
     calls = runner.invoke(app, ["best", out, "--metric", "calls"])
     assert told not in calls.stderr, "every call was counted"
+
+    ranked = {line["policy"]: line for line in mc.best(out, "dropped").iter_rows(named=True)}
+    assert ranked["27"]["mean"] < ranked["3"]["mean"] < ranked["none"]["mean"]
+    got = {policy: (line["feasible"], line["best"]) for policy, line in ranked.items()}
+    expected = {"none": ("yes", False), "27": ("undecided requests", False), "3": ("yes", True)}
+    assert got == expected
+    assert mc.best(out, "calls")["feasible"].to_list() == ["yes"] * 3
+    on = mc.frontier(out, "failed_share", "multiplier")
+    assert on.select("policy", "on").rows() == [
+        *(("none", "yes"), ("27", "undecided requests"), ("3", "yes")),
+    ]
+    [card] = scorecards(mc.load(out))
+    failed = [column.metric for column in card.columns].index("failed_share")
+    best = [line.name for line in card.lines if (s := line.scores[failed]) and s.is_best]
+    assert best == ["3"]
+    printed = runner.invoke(app, ["best", out, "--metric", "dropped"]).stdout
+    assert "Best: 3. Not compared, for their undecided requests: 27." in printed
 
 
 def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: Path) -> None:
@@ -645,3 +663,42 @@ def test_a_value_of_a_range_is_named_by_the_six_digits_that_tables_show(tmp_path
     experiment = experiments.read(tmp_path / "sweep.toml")
     for written in ("0.0215443", "0.021544346900318836"):
         assert [point.cell for point in choose(experiment, at={"budget": written})] == [1]
+
+
+SMALL = 'title = "x"\nreplications = 30\n[fixed]\nrounds = 100\ntries = [3]\n'
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["best", "--metric", "failed_share"]
+        + [
+            f"--subject-to={name} >= 0" for name in ("calls", "multiplier", "late_share", "retries")
+        ],
+        ["frontier", "failed_share", "multiplier"],
+    ],
+)
+def test_names_of_cells_on_many_axes_can_be_read_on_a_narrow_screen(
+    tmp_path: Path, command: list[str], width: int
+) -> None:
+    """They are not folded into a column of a few characters, nor numbers from their errors."""
+    axes = '[grid]\nbackoff_base = [1, 2]\nbackoff_cap = [32, 64]\njitter = ["full", "none"]\n'
+    folder = run(tmp_path, SMALL + axes)
+    name, *options = command
+    shown = runner.invoke(app, [name, str(folder), *options], env={"COLUMNS": str(width)})
+    assert shown.exit_code == 0, shown.stderr
+    assert max(map(len, shown.stdout.splitlines())) <= width
+    words = {word for word in shown.stdout.split() if word.startswith(("back", "jit"))}
+    assert words == {"backoff_base", "backoff_cap", "jitter"}, "no word is torn"
+    assert not re.search(r"±\s*$", shown.stdout, re.MULTILINE)
+    if width == 200:
+        assert "\u2500" in shown.stdout, "where there is room it is a table"
+
+
+def test_a_value_that_is_called_none_is_found(tmp_path: Path) -> None:
+    axes = '[grid]\njitter = ["full", "none"]\nbudget = ["none", 0.1]\n'
+    folder = run(tmp_path, SMALL + axes)
+    found = mc.best(folder, "calls", where=["jitter=none"])
+    assert set(found["jitter"]) == {"none"}
+    assert mc.best(folder, "calls", where=["budget=none"])["budget"].null_count() == 2

@@ -1006,7 +1006,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ),
         (
             '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = [2]\n'
-            '[grid]\nbudget = ["none", 1]\n[[exclude]]\npolicy = "a"\nbudget = 1',
+            '[grid]\nbudget = ["none", 0.5]\n[[exclude]]\npolicy = "a"\nbudget = 0.5',
             "1 cell is compared with nothing: exclude leaves the baseline out",
         ),
         (
@@ -1102,6 +1102,18 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ),
         ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
         ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
+        (
+            "[fixed]\nbudget = 10\ntries = 3",
+            "a budget allows as many retries as the tries can make",
+        ),
+        (
+            '[fixed]\nbudget = {kind = "ratio", ratio = "1000 %"}\ntries = 4',
+            "a budget allows as many",
+        ),
+        ("[fixed]\nbudget = 2\ntries = 4", None),
+        ("[fixed]\nbudget = 3\ntries = [3, 3]", None),
+        ('[fixed]\nbudget = 3\ntries = [3, 3]\nbudget_scope = "layer"', "a budget allows as many"),
+        ("[fixed]\nbudget = 10", None),
     ],
 )
 def test_what_is_allowed_but_hardly_meant_is_remarked(

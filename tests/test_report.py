@@ -28,8 +28,9 @@ from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopi
 import mc
 from mc.decisions.scorecard import Score, scorecards
 from mc.experiment import read
-from mc.model import METRICS, PARAMETERS
+from mc.model import METRICS, PARAMETERS, Cell
 from mc.reports import answer, is_current, pictures, storm_of
+from mc.reports.curves import choose_stretch
 from mc.reports.page_tables import score_field
 from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
@@ -221,6 +222,17 @@ def test_the_command_that_made_the_results_has_its_options(tmp_path: Path) -> No
     assert View(results).command == again + shlex.quote("it's")
     assert mc.verify(results.folder, all_rows=True).ok
     assert View(mc.run(file, tmp_path / "short")).command == "retrystorm run short.toml"
+
+
+@pytest.mark.parametrize(
+    ("drain", "recovery", "stop"),
+    [(0, 0, 1150), (120, 0, 1256), (5000, 0, 1600), (5000, 5000, 6600), (9000, 9000, 9000)],
+)
+def test_a_storm_curve_ends_when_the_service_is_back(drain: int, recovery: int, stop: int) -> None:
+    cell = Cell(rounds=9000, fault_start=1000, fault_rounds=100)
+    shown = choose_stretch([cell], drain, recovery)
+    assert shown.start <= 990
+    assert stop - shown.step < shown.stop <= stop
 
 
 def test_the_storm_curve_is_made_of_the_calls_of_the_replications(small: Path) -> None:

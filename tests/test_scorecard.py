@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import mc
+from mc.cli.result_tables import of_a_run
 from mc.cli.screen import MAX_LINES, screen
 from mc.decisions.scorecard import MOST_LINES, Score, scorecards
 from mc.model.digits import half_width, known_digits, range_ends, share_ends, short_estimate
@@ -76,7 +77,7 @@ def test_scores_are_those_of_the_summary_in_readers_units() -> None:
             assert score.low == pytest.approx(factor * expected["p05"])
             half = half_width(expected)
             if half is None:
-                assert score.half_width is None
+                assert score.half_width == (0 if expected["min"] == expected["max"] else None)
             else:
                 assert score.half_width == pytest.approx(factor * half)
 
@@ -102,11 +103,11 @@ def test_printed_digits_promise_no_more_than_the_interval(mean: float, half: flo
     assert abs(float(text) - mean) <= float(error) / 2 + 1e-9
     assert len(text.replace(".", "").strip("0")) <= 4
     assert len(text.partition(".")[2]) == len(error.partition(".")[2]) <= 3
-    known = known_digits(mean, half)
+    known, _, error = known_digits(mean, half).partition("±")
     if not known.startswith("<"):
-        whole, _, part = known.partition(".")
-        place = -len(part) if part else len(whole) - len(whole.rstrip("0")) if float(known) else 99
-        assert half <= 10.0**place
+        place = -len(known.partition(".")[2])
+        assert half <= (float(error) if error else 10.0**place)
+        assert abs(float(known) - mean) <= 0.5 * 10.0**place + 1e-9
 
 
 @pytest.mark.parametrize("n_digits", [2, 3])
@@ -188,8 +189,39 @@ def test_a_mean_of_few_runs_is_not_printed() -> None:
     alone = known._replace(half_width=None)
     assert known.is_known
     assert (alone.text, alone.n_of) == ("–", "188 of 200")
-    assert known._replace(n=2, share=0.01).known == "–"
-    assert alone._replace(mean=0.0, share=1.0).text == "0"
+    assert known._replace(n=2, share=0.01).known() == "–"
+    assert alone._replace(mean=0.0, half_width=0.0, share=1.0).text == "0"
+    assert alone._replace(share=1.0).text == "≈3.57"
+
+
+@pytest.mark.parametrize("n_digits", [2, 3])
+@pytest.mark.parametrize("half", [None, 0.02, 0.14, 1.3, 13.0])
+@pytest.mark.parametrize(
+    ("mean", "low", "high"),
+    [
+        (54.5, 52.1, 57.3),
+        (55.3, 52.8, 58.2),
+        (2.41, 2.22, 2.71),
+        (3.02, 2.93, 3.04),
+        (14.75, 11.9, 17.2),
+        (10.8, 10.2, 18.4),
+        (1240.0, 1150.4, 1318.0),
+    ],
+)
+def test_a_mean_is_printed_within_its_range_and_with_as_many_digits(
+    mean: float, low: float, high: float, half: float | None, n_digits: int
+) -> None:
+    score = Score(mean, half, low, high, 1.0, 12, is_best=False, of_runs=False)
+    ends = score.ends(n_digits)
+    places = [len(end.partition(".")[2]) for end in ends]
+    for text in (score.known(ends), score.text):
+        number, _, error = text.removeprefix("≈").partition("±")
+        assert float(ends[0]) <= float(number) <= float(ends[1]) or half == 13
+        assert error or len(number.partition(".")[2]) >= min(places) or n_digits == 3
+        assert text.startswith("≈") == (half is None)
+    number, _, error = score.known(ends).partition("±")
+    last = 0.1 ** len(number.partition(".")[2])
+    assert half is None or half <= (float(error) if error else last + 1e-12)
 
 
 def test_cells_on_a_line_are_named_by_what_they_have_in_common() -> None:
@@ -289,3 +321,20 @@ def test_a_closed_loop_is_asked_about_the_load_that_it_has() -> None:
     assert '"multiplier <= 2"' in best
     _, condition = best.split("--subject-to ")
     assert mc.best(results, "dropped", subject_to=[condition.split('"')[1]]).height == 3
+
+
+def test_an_open_claim_says_how_many_replications_decide_it() -> None:
+    claim_of_three = '[[claim]]\ntext = "all"\nmetric = "calls"\npolicies = ["none", "three"]\n'
+    results = run(f'{OUTAGE}{POLICIES}{claim_of_three}scenario = "outage"\nrelation = "<"\n', 20)
+    [claim] = results.claims.to_dicts()
+    assert claim["verdict"] == "open"
+    for width in (80, 100):
+        [line] = [line for line in lines(results, width) if line.startswith("  open")]
+        assert line.endswith(f"in 100.0 %, about {claim['n_to_decide']:,} decide")
+        assert len(line) == width
+
+
+def test_a_mean_in_the_table_of_show_lies_between_the_ends_below_it() -> None:
+    estimate = {"n": 60, "share_defined": 1.0, "mean": 1.2747, "p05": 1.2621, "p95": 1.2934}
+    low, high = (of_a_run(estimate, end, 1) for end in ("p05", "p95"))
+    assert (low, high) == ("1.26", "1.29")

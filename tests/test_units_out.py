@@ -113,6 +113,85 @@ def test_a_condition_may_have_a_unit(folder: Path) -> None:
         mc.best(folder, "calls", subject_to=["wait_max < 1,5 s"])
 
 
+def asked(folder: Path, condition: str) -> tuple[str, list[str]]:
+    """The condition as it is echoed, and what is said of it."""
+    said: list[str] = []
+    results = mc.load(folder)
+    found = mc.decisions.condition(condition, results, said.append)
+    assert mc.best(folder, "calls", subject_to=condition)["feasible"].len() > 0
+    return found.text(results.manifest["experiment"]), said
+
+
+@pytest.mark.parametrize(
+    ("condition", "echo"),
+    [
+        ("peak <= 3 x capacity", "peak <= 3 x capacity"),
+        ("peak <= 3 x", "peak <= 3 x capacity"),
+        ("peak < 450 calls/s", "peak < 450 calls/s"),
+        ("peak < 9 calls/round", "peak < 450 calls/s"),
+        ("second_peak <= 3 x capacity", "second_peak <= 3 x capacity"),
+        ("times_usual <= 2 x usual", "times_usual <= 2 x usual"),
+        ("times_usual <= 2", "times_usual <= 2 x usual"),
+        ("multiplier <= 3 calls/request", "multiplier <= 3 calls/request"),
+        ("dropped <= 300 requests", "dropped <= 300 requests"),
+        ("late_share < 1 %", "late_share < 1 %"),
+        ("drain <= 5 s", "drain <= 5 s"),
+        ("drain <= 250 rounds", "drain <= 5 s"),
+    ],
+)
+def test_a_condition_is_read_and_echoed_with_its_unit(
+    folder: Path, condition: str, echo: str
+) -> None:
+    assert asked(folder, condition) == (echo, [])
+
+
+@pytest.mark.parametrize(
+    ("condition", "echo"),
+    [
+        ("peak <= 2", "peak <= 100 calls/s"),
+        ("drain <= 5", "drain <= 0.1 s"),
+        ("failed_share <= 5", "failed_share <= 500 %"),
+    ],
+)
+def test_a_number_without_its_unit_is_not_silently_misread(
+    folder: Path, condition: str, echo: str
+) -> None:
+    told, [said] = asked(folder, condition)
+    assert told == echo
+    assert said.startswith(f"{condition} is taken as {echo}")
+    assert ("peak <= 2 x capacity" in said) == condition.startswith("peak")
+    printed = CliRunner().invoke(
+        app, ["best", str(folder), "--metric", "calls", "--subject-to", condition]
+    )
+    assert said in printed.stderr
+    assert f"subject to {echo}" in printed.stdout
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("late < 1 %", "late_share is in such a unit"),
+        ("dropped < 1 %", "failed_share is in such a unit"),
+        ("calls <= 2 x capacity", "calls is no multiple of that"),
+        ("peak <= 2 x usual", "peak is no multiple of that"),
+    ],
+)
+def test_a_condition_in_another_metrics_unit_names_that(
+    folder: Path, condition: str, message: str
+) -> None:
+    with pytest.raises(mc.decisions.QuestionError, match=message):
+        mc.best(folder, "calls", subject_to=condition)
+
+
+def test_a_peak_over_the_capacity_is_judged_by_the_capacity_of_each_cell(folder: Path) -> None:
+    cells = mc.load(folder).cells
+    [capacity] = set(cells["capacity"])
+    over = mc.best(folder, "calls", subject_to=["peak <= 1.5 x capacity"])
+    rounds = mc.best(folder, "calls", subject_to=[f"peak <= {1.5 * capacity} calls/round"])
+    assert over["feasible"].equals(rounds["feasible"])
+    assert over["peak_x_capacity"].to_list() == pytest.approx((rounds["peak"] / capacity).to_list())
+
+
 def test_best_frontier_and_compare_are_in_seconds(folder: Path) -> None:
     expected = PER_SECOND * mean(folder, 0, "window_rate")
     for arguments in (

@@ -166,11 +166,9 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
         if score is None or not score.is_known or score.low is None or score.high is None:
             return ""
         if score.of_runs:
-            return f"{score.known}{unit} (95 %: {digits.share_ends(score.low, score.high)})"
-        spread = ""
-        if score.low != score.high:
-            spread = f" ({' to '.join(digits.range_ends(score.low, score.high, 3))})"
-        return f"{score.known}{unit}{spread}"
+            return f"{score.known()}{unit} (95 %: {digits.share_ends(score.low, score.high)})"
+        spread = f" ({' to '.join(score.ends())})" if score.ends() else ""
+        return f"{score.known(score.ends())}{unit}{spread}"
 
     def count(metric: str) -> str:
         return f"{mean_of(results, cell, metric):,.0f}"
@@ -260,11 +258,11 @@ def _changes(one: Alternative, results: Results, peaks: dict[int, float]) -> str
     before, after = (
         score_of(results, cell, "recovered") for cell in (present_of(results)["cell"], one.cell)
     )
-    if before is not None and after is not None and before.known != after.known:
+    if before is not None and after is not None and before.known() != after.known():
         [line] = results.comparisons.filter(cell=one.cell, metric="recovered").iter_rows(named=True)
         # without an interval they differ in every replication, or in hardly any
         if line["ci_low"] is None or line["ci_low"] * line["ci_high"] > 0:
-            parts.append(f"{after.known} % of the runs recover instead of {before.known} %")
+            parts.append(f"{after.known()} % of the runs recover instead of {before.known()} %")
     return "; ".join(parts)
 
 

@@ -41,8 +41,8 @@ def best(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='A condition on another mean, like "times_usual <= 2" or "window_rate <= 300/s"; '
-            "may be repeated.",
+            help='A condition on another mean, like "times_usual <= 2", "peak <= 3 x capacity", '
+            '"window_rate <= 300/s" or "late_share < 1 %"; may be repeated.',
         ),
     ] = None,
     goal: Annotated[
@@ -80,7 +80,8 @@ def best(
         name = metric_for_reader(metric, source)[0]
         title = f"{name}, {'smallest' if goal == 'min' else 'largest'} mean is best"
         if subject_to:
-            title += f", subject to {' and '.join(subject_to)}"
+            told = [decisions.condition(text, results).text(source) for text in subject_to]
+            title += f", subject to {' and '.join(told)}"
         if over:
             title += f";\nmean over {' and '.join(over)}, conditions in each"
         blocks = partial(
@@ -101,7 +102,7 @@ def _blocks(
     import polars as pl
     from rich.text import Text
 
-    from mc.cli.terminal_tables import table_of
+    from mc.cli.terminal_tables import table_or_sentences
 
     yield title
     good, bad = ("-a .. 0", "0 .. a") if goal == "min" else ("0 .. a", "-a .. 0")
@@ -121,17 +122,20 @@ def _blocks(
     heads = [head.replace(", ", "\n") for head, _ in told.values()]
     for question in questions(cells, per, "mean", source, every):
         yield Text(f"\n{question.title}", "bold")
-        table = table_of("cell", "mean", *heads, "difference\n(interval)", "")
         ranked = sorted(question.entries.values(), key=lambda entry: _rank(entry.cell))
         shown = ranked if every else ranked[:MAX_ENTRIES]
-        for name, cell in shown:
-            table.add_row(
-                Text(name),
-                *(_with_error(cell, name, metric) for name in means[::2]),
-                _difference_text(cell),
-                _standing(cell),
+        rows: list[tuple[str, list[str | Text]]] = [
+            (
+                name,
+                [
+                    *(_with_error(cell, of, metric) for of in means[::2]),
+                    _difference_text(cell),
+                    _standing(cell),
+                ],
             )
-        yield table
+            for name, cell in shown
+        ]
+        yield from table_or_sentences(["mean", *heads, "difference\n(interval)", ""], rows)
         if any(entry.cell["is_bound"] for entry in shown):
             yield (
                 "Too few: in so few replications cells differ too seldom for an interval; behind "
@@ -144,7 +148,8 @@ def _blocks(
 def _rank(cell: Mapping[str, Any]) -> tuple[bool, bool, float]:
     """The candidates first, then the others by their distance, what is not feasible last."""
     distance = cell["mean"] if cell["difference"] is None else cell["difference"]
-    return not cell["candidate"], cell["feasible"] == "no", abs(distance)
+    is_out = cell["feasible"] == "no" or cell["candidate"] is None
+    return not cell["candidate"], is_out, abs(distance)
 
 
 def _with_error(cell: Mapping[str, Any], name: str, metric: str) -> str:
@@ -160,7 +165,7 @@ def _difference_text(cell: dict[str, Any]) -> str:
     if cell["is_bound"]:
         needed = cell["n_needed"]
         known = format_estimate(cell["difference"], None)[0]
-        return f"{known}\ntoo few" + ("" if needed is None else f": ~{float(f'{needed:.2g}'):,.0f}")
+        return f"{known}\ntoo few" + ("" if needed is None else f": ~{_rounded(needed)}")
     half = None
     if None not in (cell["low"], cell["high"]):
         half = (cell["high"] - cell["low"]) / 2
@@ -175,6 +180,8 @@ def _standing(cell: Mapping[str, Any]) -> Text:
 
     if cell["feasible"] == "no":
         return Text("not feasible", "dim")
+    if cell["candidate"] is None:
+        return Text(cell["feasible"].replace(" ", "\n"), "yellow")
     if cell["best"]:
         return Text("best", "bold green")
     standing = "may be best" if cell["candidate"] else "worse than\nanother"
@@ -183,15 +190,32 @@ def _standing(cell: Mapping[str, Any]) -> Text:
 
 
 def _answer(ranked: Sequence[Entry]) -> str:
+    apart = [entry.name for entry in ranked if entry.cell["candidate"] is None]
+    if not apart:
+        return _best_of(ranked)
+    compared = [entry for entry in ranked if entry.cell["candidate"] is not None]
+    told = f"{_best_of(compared)} " if compared else ""
+    return f"{told}Not compared, for their undecided requests: {_listed(apart)}."
+
+
+def _best_of(ranked: Sequence[Entry]) -> str:
     winner = [entry.name for entry in ranked if entry.cell["best"]]
     if winner:
         return f"Best: {_listed(winner)}."
     candidates = [entry for entry in ranked if entry.cell["candidate"]]
     if not candidates:
         return "None satisfies the conditions."
-    if len(candidates) == 1:
-        return "One is left, but whether it satisfies the conditions is undecided."
-    return f"May be best: {_listed([entry.name for entry in candidates])}."
+    needed = [entry.cell["n_needed"] for entry in candidates]
+    told = ""
+    if None not in needed:
+        told = f" About {_rounded(max(needed))} replications decide it, if means stay as they are."
+    if len(candidates) == 1 and candidates[0].cell["feasible"] != "yes":
+        return f"One is left, but whether it satisfies the conditions is undecided.{told}"
+    return f"May be best: {_listed([entry.name for entry in candidates])}.{told}"
+
+
+def _rounded(n: int) -> str:
+    return f"{float(f'{n:.2g}'):,.0f}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -99,9 +99,11 @@ def metric_for_reader(name: str, source: Mapping[str, Any]) -> tuple[str, float]
 
     That is its name, with the unit where this is not the one of the files.
     """
-    from mc.model import METRICS, units
+    from mc.model import METRICS, OVER_CAPACITY, units
     from mc.model.digits import readers_second
 
+    if name in OVER_CAPACITY:
+        return f"{OVER_CAPACITY[name].counter}, {OVER_CAPACITY[name].unit}", 1.0
     own = METRICS[name].unit
     unit, factor = units.for_reader(own, readers_second(source))
     return (name if unit == own else f"{name}, {unit}"), factor
@@ -114,7 +116,7 @@ def mean_and_error(metric: str, mean: float, half_width: float | None, n: int) -
     from mc.statistics.intervals import share_interval
 
     number, error = format_estimate(mean, half_width)
-    if not half_width or not METRICS[metric].is_indicator:
+    if not half_width or metric not in METRICS or not METRICS[metric].is_indicator:
         return number, error
     low, high = map(float, share_interval(round(mean * n), n))
     if not math.isclose(max(mean - low, high - mean), half_width):  # over several places

@@ -383,12 +383,15 @@ def percent_defined(estimate: Mapping[str, Any]) -> str:
 
 def of_a_run(estimate: Mapping[str, Any], name: str, decimals: int) -> str:
     """A quantile as a single run has such a number; empty where it is unknown."""
-    from mc.model.digits import to_fixed
+    from mc.model.digits import decimals_apart, to_fixed
 
     value = estimate[name]
     if value is None:
         # what did not come within the run has the highest ranks
         return "later" if estimate["n"] and estimate["share_defined"] < 1 else ""
+    low, high = (estimate[end] for end in RANGE.values())
+    if low is not None and high is not None:
+        decimals = decimals_apart(low, high, decimals, estimate["mean"])
     return to_fixed(value, decimals)
 
 

@@ -15,7 +15,7 @@ from mc.cli.result_tables import VERDICT_STYLES, claim_texts, is_single, reprodu
 from mc.cli.stdout import print_rich
 from mc.cli.trace import MAX_CELLS
 from mc.model import NO_STORM_STAYS
-from mc.model.digits import counted, percent, range_ends, share_ends
+from mc.model.digits import UNSURE, counted, percent, share_ends
 from mc.model.thresholds import DEPENDS, FAILS, OPEN
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class _Table:
         entries = [
             [
                 (
-                    _number(score, layout.with_errors, column.metric != "recovery"),
+                    _number(score, layout, column.metric != "recovery"),
                     _range(score) if layout.with_ranges else "",
                 )
                 for column, score in zip(self.card.columns, line.scores, strict=True)
@@ -225,7 +225,7 @@ class _Table:
     def lines(self, layout: _Layout, width: int) -> list[Text]:
         """A name that is too long goes on below."""
         entries, widths = self._entries(layout)
-        room = max(self._for_name(widths, width), min(8, self.place_widths[0]))
+        room = max(self._for_name(widths, width), min(6, self.place_widths[0]))
         first = min(room, max(8, self.place_widths[0]))
         place_widths = [first, *self.place_widths[1:]]
         gap = " " * _GAP
@@ -284,11 +284,13 @@ def _head(head: str, unit: str) -> tuple[str, str]:
     return first, f"{second}, {unit}" if unit not in ("", "x") else second
 
 
-def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
+def _number(score: Score | None, layout: _Layout, with_share: bool) -> str:
     """Write a score; of `recovery` the share of runs that have one has a column of its own."""
     if score is None:
         return "-"
-    text = score.text if with_error else score.known
+    text = score.text
+    if not layout.with_errors:
+        text = score.known(score.ends() if layout.with_ranges else ())
     if not score.is_known:
         text += f" {score.n_of}" if with_share else ""
     elif score.share < 1 and with_share:
@@ -297,11 +299,11 @@ def _number(score: Score | None, with_error: bool, with_share: bool) -> str:
 
 
 def _range(score: Score | None) -> str:
-    if score is None or score.low is None or score.n == 1 or score.low == score.high:
+    if score is None:
         return ""
-    if score.of_runs and score.high is not None:
-        return f"({share_ends(score.low, score.high)})"
-    return "–".join(dict.fromkeys(range_ends(score.low, score.high)))
+    if score.of_runs and score.low is not None and score.high is not None:
+        return f"({share_ends(score.low, score.high)})" if score.ends() else ""
+    return "–".join(dict.fromkeys(score.ends()))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
@@ -314,10 +316,12 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
     shown = {column.metric for table in tables for column in table.card.columns}
     if "drain" in shown:
         parts.append(f"gone after: {NO_STORM_STAYS}")
+    if any(score.known().startswith(UNSURE) for score in scores):
+        parts.append(f"{UNSURE}: too skewed for an error")
     if any(not score.is_known for score in scores):
         parts.append("–: so few runs have one, or so skewed, that their mean is not known")
     if any(line.undecided for table in tables for line in table.card.lines):
-        parts.append("†: requests are undecided")
+        parts.append("†: requests are undecided: failed and late are not compared")
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 
@@ -339,11 +343,17 @@ def _claim_lines(results: Results, width: int) -> list[Text]:
     cited.sort(key=lambda claim: order.index(claim.verdict))
     for claim in cited:
         share = f"in {claim.share} %"
-        room = width - 20
+        if claim.verdict == OPEN and claim.to_decide:
+            share += f", about {claim.to_decide} decide"
+        room = width - 10 - max(10, len(share) + 2)
         text = claim.text if len(claim.text) <= room else f"{claim.text[: room - 1]}…"
         verdict = "depends" if claim.verdict == DEPENDS else claim.verdict
         style = VERDICT_STYLES.get(claim.verdict, "")
-        lines.append(Text.assemble((f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>10}"))
+        lines.append(
+            Text.assemble(
+                (f"  {verdict:<8}", style), f"{text:<{room}}", f"{share:>{width - 10 - room}}"
+            )
+        )
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from mc.cli.result_tables import (
@@ -86,6 +87,61 @@ def table_of(*heads: str) -> Table:
     return table
 
 
+def table_or_sentences(
+    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str | Text]]]
+) -> Iterator[RenderableType]:
+    """A table of named rows; where names have too little room in it, two lines for each.
+
+    Then an entry without a head stands behind the name, and an error behind its number.
+    """
+    table = table_of("cell", *heads)
+    table.columns[-1].no_wrap = False
+    for name, entries in rows:
+        table.add_row(Text(name), *entries)
+    longest, of_last = (_longest(table.columns[i]) for i in (0, -1))
+    if _room_for_names(table) + max(0, of_last - _LEAST_NAME) >= min(longest, _LEAST_NAME):
+        yield table
+        return
+    yield ""
+    for name, entries in rows:
+        first = Text(name.replace("\n", " "), "bold")
+        parts: list[str] = []
+        for head, entry in zip(heads, entries, strict=True):
+            value, _, below = str(entry).partition("\n")
+            if not head:
+                first.append(f": {value} {below}".rstrip(), getattr(entry, "style", ""))
+            elif head == "±" and value:
+                parts[-1] += f" ± {value}"
+            elif value or below:
+                of, _, unit = head.partition("\n")
+                named = f"{of}, {unit}" if unit and not unit.startswith("(") else of
+                parts.append(f"{named} {value}{f' ({below})' if below else ''}")
+        yield first
+        # a number is not torn from its error
+        unbroken = "; ".join(part.replace(" ", "\xa0") for part in parts)
+        for line in textwrap.wrap(unbroken, Console().width - 2):
+            yield Text("  " + line.replace("\xa0", " "))
+    yield ""
+
+
+_LEAST_NAME: Final = 16
+"""Characters of a name, in a column of a table, that can be read."""
+
+
+def _longest(column: Column) -> int:
+    return max(
+        (cell_len(line) for text in column.cells for line in str(text).split("\n")), default=0
+    )
+
+
+def _room_for_names(table: Table) -> int:
+    """Characters that the other columns leave of the screen."""
+    console = Console()
+    wide = console.options.update(max_width=10_000)
+    others = Measurement.get(console, wide, table).maximum - _longest(table.columns[0])
+    return console.width - others
+
+
 # --- a single replication -------------------------------------------------------------------------
 
 
@@ -114,13 +170,10 @@ def _value_table(shown: ScenarioTable) -> Table:
 
 def _fitted(table: Table) -> Table:
     """Let the first column take what the others leave of the screen, but at least 8 characters."""
-    console = Console()
-    names = table.columns[0]
-    longest = max(cell_len(str(name)) for name in names.cells)
-    wide = console.options.update(max_width=10_000)
-    others = Measurement.get(console, wide, table).maximum - longest
-    names.width = max(8, min(longest, console.width - others))
-    table.width = others + names.width
+    names, width = table.columns[0], Console().width
+    room = _room_for_names(table)
+    names.width = max(8, min(_longest(names), room))
+    table.width = width - room + names.width
     return table
 
 

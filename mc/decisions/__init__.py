@@ -11,7 +11,7 @@ from mc.decisions.choosing import (
     select,
 )
 from mc.decisions.comparing import compare
-from mc.decisions.ranking import best, best_among, frontier, frontier_among
+from mc.decisions.ranking import best, best_among, condition, frontier, frontier_among
 from mc.store import cell_name, place_name
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "best_among",
     "cell_name",
     "compare",
+    "condition",
     "coordinates",
     "frontier",
     "frontier_among",

@@ -156,7 +156,7 @@ def _written(results: Results, name: str, value: Any) -> str:
 
 def _equals(column: pl.Series, text: str, source: Mapping[str, Any]) -> pl.Series:
     """Where a column has the value that a text means."""
-    if text == "none":
+    if text == "none" and column.null_count():
         return column.is_null()
     in_units = [
         value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from mc import statistics, store
 from mc.decisions.choosing import QuestionError, Wanted, metric_named, several
-from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
+from mc.decisions.rivals import UNDECIDED_REQUESTS, Rivals, Say, ask, questions, read_rivals
 from mc.experiment.messages import quote
-from mc.model import METRICS, Metric
-from mc.model.digits import rounds_per_second
+from mc.model import METRICS, OVER_CAPACITY, Metric, units
+from mc.model.digits import readers_second, rounds_per_second
 from mc.statistics.best import (
     NO,
     UNDECIDED,
@@ -56,7 +56,8 @@ def best(
         Which of the two.
     subject_to : str or sequence of str
         Conditions on other means, with ``<``, ``<=``, ``>=`` or ``>``: ``"times_usual <= 2"``,
-        ``"window_rate <= 300/s"``. A number without a unit is in the metric's own.
+        ``"window_rate <= 300/s"``, ``"peak <= 2 x capacity"``, ``"late_share < 1 %"``. A number
+        without a unit is in the metric's own, and `say` is told where a reader is given another.
     per : str or sequence of str
         Coordinates, that is scenario, policy and the axes of the grid: for each of their values
         the best is sought among its own cells. With none all cells compete.
@@ -77,14 +78,17 @@ def best(
     -------
     polars.DataFrame
         For each cell: `cell` (not with `across`), the coordinates, `mean`; the mean of each
-        metric of a condition, by its name (across several, the one nearest to the bound); each with
-        `_half_width`, half the length of its 95 % interval, alone, NULL where it has none;
-        `difference` to the best of the others with its interval `low`, `high`, NULL where the
-        cell is surely not feasible or no end is known; `is_bound`, whether an end is only a bound
-        for the worst case, for want of replications in which the cells differ, and `n_needed`,
-        about how many give an interval, NULL if they never differed; `feasible` (yes, no,
-        undecided);
-        `candidate`, whether it cannot be told from the best; `best`, whether it is the only
+        metric of a condition, by its name, or as `peak_x_capacity` (across several, the one nearest
+        to the bound); each with `_half_width`, half the length of its 95 % interval, alone, NULL
+        where it has none; `difference` to the best of the others with its interval `low`, `high`,
+        NULL where the cell is surely not feasible or no end is known; `is_bound`, whether an end is
+        only a bound for the worst case, for want of replications in which the cells differ;
+        `n_needed`, about how many replications give an interval in place of a bound, or decide
+        about a candidate if means stay as they are, NULL where nothing is open or cells never
+        differed; `feasible` (yes, no, undecided; of a cell of which too many requests are undecided
+        when the run ends to compare these metrics "undecided requests", it does not compete);
+        `candidate`, whether it cannot be told from the best, NULL where it does not compete;
+        `best`, whether it is the only
         candidate, and surely feasible; `n`, the replications in which every competing cell has a
         value; `group`: cells of one group are equal in all that is asked, in every replication, and
         count as one.
@@ -118,9 +122,9 @@ def best(
     ['yes', 'yes', 'no', 'no', 'yes', 'yes', 'no']
     """
     results = store.load(folder)
-    bounds = [_constraint(text, results) for text in several(subject_to)]
+    bounds = [condition(text, results, say) for text in several(subject_to)]
     across = several(across)
-    asked = [metric_named(metric, results), *(bound[0] for bound in bounds)]
+    asked = [metric_named(metric, results), *(bound.metric for bound in bounds)]
     metrics = list({one.name: one for one in asked}.values())
     groups = questions(
         results, [name for name in several(per) if name not in across], where, across
@@ -145,7 +149,7 @@ def _ranked(
     rivals: Rivals,
     metric: str,
     goal: Goal,
-    bounds: Sequence[tuple[Metric, Relation, float]],
+    bounds: Sequence[Condition],
     level: float,
 ) -> pl.DataFrame:
     """The lines of `best` about the rivals of one question."""
@@ -155,10 +159,13 @@ def _ranked(
         for values in rivals.values[of.name]
     ]
     objective = _together(rivals.values[metric])
-    answer = find_best(objective, goal, constraints, level)
+    answer = find_best(objective, goal, constraints, level, rivals.competes)
     is_best = np.arange(rivals.names.height) == (-1 if answer.best is None else answer.best)
-    out = answer.feasible == NO  # it competes with none: a difference would only confuse
+    feasible = np.where(rivals.competes, answer.feasible, UNDECIDED_REQUESTS)
+    # they compete with none: a difference would only confuse
+    out = (answer.feasible == NO) | ~rivals.competes
     is_bound = (answer.needed > rivals.n) & ~out
+    to_decide = np.where(answer.to_decide > 0, answer.to_decide, np.nan)
     is_share = METRICS[metric].is_indicator and len(rivals.values[metric]) == 1
     means = _estimate("mean", *mean_and_half_width(objective, is_share=is_share))
     for of, relation, _ in bounds:
@@ -170,9 +177,9 @@ def _ranked(
         low=_finite(np.where(out, np.nan, answer.low)),
         high=_finite(np.where(out, np.nan, answer.high)),
         is_bound=pl.Series(is_bound),
-        n_needed=_finite(np.where(is_bound, answer.needed, np.nan)).cast(pl.Int64),
-        feasible=pl.Series(answer.feasible.tolist()),
-        candidate=pl.Series(answer.candidate),
+        n_needed=_finite(np.ceil(np.where(is_bound, answer.needed, to_decide))).cast(pl.Int64),
+        feasible=pl.Series(feasible.tolist()),
+        candidate=pl.Series(answer.candidate).set(pl.Series(~rivals.competes), None),
         best=pl.Series(is_best),
         n=pl.lit(rivals.n, pl.Int64),
     )
@@ -260,7 +267,8 @@ def frontier(
     polars.DataFrame
         For each cell: `cell`, the coordinates; for both metrics a column of its name, the mean,
         and one with `_half_width`, half the length of its 95 % interval, alone, NULL where it has
-        none; `on` the frontier (yes, no, undecided), all answers together at `level`;
+        none; `on` the frontier (yes, no, undecided; "undecided requests" as for `best`), all
+        answers together at `level`;
         `dominated_by`, the number of a cell that surely beats it, NULL without one; `n` and
         `group`, as for `best`; `group_on`, the answer about the group, taken as one. Of cells that
         were equal in every replication one may beat the others: where the group is on the frontier,
@@ -320,7 +328,8 @@ def _on_frontier(
 ) -> pl.DataFrame:
     """The lines of `frontier` about the rivals of one question."""
     values = [rivals.values[metric.name][0] for metric in metrics]
-    answer = find_frontier(values[0], values[1], goals, level)
+    answer = find_frontier(values[0], values[1], goals, level, rivals.competes)
+    on = np.where(rivals.competes, answer.on, UNDECIDED_REQUESTS)
     numbers = rivals.names["cell"].to_list()
     by = [numbers[k] if k >= 0 else None for k in answer.dominated_by.tolist()]
     columns: dict[str, pl.Series] = {}
@@ -328,35 +337,82 @@ def _on_frontier(
         columns |= _estimate(metric.name, *mean_and_half_width(value, is_share=metric.is_indicator))
     return rivals.names.with_columns(
         **columns,
-        on=pl.Series(answer.on.tolist()),
+        on=pl.Series(on.tolist()),
         dominated_by=pl.Series(by, dtype=pl.Int32),
         n=pl.lit(rivals.n, pl.Int64),
     )
 
 
-_CONSTRAINT: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S.*?)\s*")
+class Condition(NamedTuple):
+    """A condition on the mean of a metric; the number is in the metric's own unit."""
+
+    metric: Metric
+    relation: Relation
+    number: float
+
+    def for_reader(self, source: Mapping[str, Any]) -> tuple[float, str]:
+        """The number and the unit that a reader is given; `source` is the experiment."""
+        unit, factor = self.metric.unit, 1.0
+        if unit == "share":
+            unit, factor = "%", 100.0
+        elif self.metric.dimension is not None:
+            unit, factor = units.for_reader(unit, readers_second(source))
+        return self.number * factor, "x usual" if self.metric.name == "times_usual" else unit
+
+    def text(self, source: Mapping[str, Any]) -> str:
+        """It with the unit of a reader."""
+        number, unit = self.for_reader(source)
+        name = self.metric.counter if self.metric.name in OVER_CAPACITY else self.metric.name
+        return f"{name} {self.relation} {number:.6g} {unit}"
 
 
-def _constraint(text: str, results: Results) -> tuple[Metric, Relation, float]:
-    """Read ``metric relation number``; the number may have a unit."""
-    match = _CONSTRAINT.fullmatch(text)
+_CONDITION: Final = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S.*?)\s*")
+_MULTIPLE: Final = re.compile(r"(\S+?)\s*x(?: (usual|capacity))?")
+
+
+def condition(text: str, results: Results, say: Say = lambda message: None) -> Condition:
+    """Read ``metric relation number``; the number may have a unit.
+
+    `say` is told what a number without a unit was taken for, where a reader is given another unit.
+    """
+    match = _CONDITION.fullmatch(text)
     if match is None:
         raise QuestionError(f'a condition must be like "times_usual <= 2", got {quote(text)}')
-    metric = metric_named(match[1], results)
+    metric, relation = metric_named(match[1], results), cast(Relation, match[2])
+    source = results.manifest["experiment"]
+    over = OVER_CAPACITY.get(f"{metric.name}_x_capacity")
     try:
-        number = _number(match[3], metric, rounds_per_second(results.manifest["experiment"]))
+        times = _MULTIPLE.fullmatch(match[3])
+        if times is not None:
+            of = {"times_usual": "usual"}.get(metric.name, "capacity" if over else None)
+            if of is None or times[2] not in (None, of):
+                raise ValueError(f"{metric.name} is no multiple of that")
+            return Condition(over or metric, relation, _plain(times[1]))
+        without = match[3].removesuffix(f" {metric.unit}") if metric.unit else match[3]
+        per_second = rounds_per_second(source)
+        number = _number(re.sub(r" calls/", "/", without), metric, per_second)
     except ValueError as error:
         raise QuestionError(
             f'a condition must be like "times_usual <= 2", got {quote(text)}: {error}'
         ) from None
-    return metric, cast(Relation, match[2]), number
+    found = Condition(metric, relation, number)
+    has_unit = re.search(r"[\d.]$", match[3]) is None
+    if not has_unit and (over or found.for_reader(source)[0] != number):
+        instead = f'; over the capacity: "{metric.name} {relation} {match[3]} x capacity"'
+        say(f"{text} is taken as {found.text(source)}{instead if over else ''}")
+    return found
 
 
 def _number(text: str, metric: Metric, per_second: float | None) -> float:
     try:
-        number = float(text)
+        float(text)
     except ValueError:
         return metric.number_of(text, per_second)
+    return _plain(text)
+
+
+def _plain(text: str) -> float:
+    number = float(text)
     if not math.isfinite(number):
         raise ValueError("the number must be finite")
     return number

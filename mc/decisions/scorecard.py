@@ -17,10 +17,12 @@ from mc.model.digits import (
     FEW,
     half_width,
     known_digits,
+    percent,
+    range_ends,
     rounds_per_second,
     short_estimate,
 )
-from mc.statistics.best import NO, YES, Goal
+from mc.statistics.best import UNDECIDED, YES, Goal
 from mc.store import Results, place_name, undecided
 
 _T = TypeVar("_T")
@@ -54,7 +56,8 @@ LOADS: Final = ("times_usual", "multiplier")
 """How load is counted: in the fault; without one, over the whole run."""
 
 _READ: Final = [
-    *("cell", "metric", "n", "mean", "ci_low", "ci_high", "p05", "p95", "share_defined"),
+    *("cell", "metric", "n", "mean", "min", "max"),
+    *("ci_low", "ci_high", "p05", "p95", "share_defined"),
 ]
 """The columns of the summary that a scorecard reads."""
 
@@ -84,7 +87,8 @@ class Score(NamedTuple):
     mean : float
         Over the replications that have such a number.
     half_width : float or None
-        Half of the mean's 95 % interval; None where it has none, or `of_runs`.
+        Half of the mean's 95 % interval; 0 where it is the same in every run; None where it has
+        none, or `of_runs`.
     low, high : float or None
         Between these lie nine of ten single runs; `high` is None where it is later than the run.
         If `of_runs`, the ends of the 95 % interval.
@@ -121,12 +125,23 @@ class Score(NamedTuple):
     @property
     def text(self) -> str:
         """The mean with its error, see `digits.short_estimate`; a dash where it is not known."""
-        return short_estimate(self.mean, self.half_width) if self.is_known else "–"
+        if not self.is_known or self.of_runs or self.half_width is None:
+            return self.known(self.ends())
+        return short_estimate(self.mean, self.half_width)
 
-    @property
-    def known(self) -> str:
+    def known(self, ends: Sequence[str] = ()) -> str:
         """The mean in digits of which the last is known to 1, see `digits.known_digits`."""
-        return known_digits(self.mean, self.half_width) if self.is_known else "–"
+        if not self.is_known:
+            return "–"
+        if self.of_runs:
+            return percent(self.mean / 100)
+        return known_digits(self.mean, self.half_width, ends)
+
+    def ends(self, n_digits: int = 2) -> tuple[str, ...]:
+        """Where single runs lie, see `digits.range_ends`; nothing where all lie at the same."""
+        if self.low is None or self.n == 1 or self.low == self.high:
+            return ()
+        return range_ends(self.low, self.high, n_digits, self.mean)
 
 
 @dataclass(frozen=True)
@@ -298,11 +313,11 @@ def _scorecard(
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
-    groups = _sweep_groups(cells, estimates, table, most_lines) if is_sweep else _each(cells)
+    late = undecided(results)
+    groups = _sweep_groups(cells, estimates, table, late, most_lines) if is_sweep else _each(cells)
     flips: tuple[str, ...] = ()
     if is_sweep:
         groups, flips = _with_flips(cells, estimates, groups, varying, most_lines)
-    late = undecided(results)
     best = {} if is_sweep else _best(results, cells, columns)
     shown = cells.filter(pl.col("cell").is_in([cell for group in groups for cell in group]))
     by_cell = {line["cell"]: line for line in shown.iter_rows(named=True)}
@@ -421,13 +436,15 @@ def _score(
         return None if number is None else number * factor
 
     of_runs = METRICS[column.metric].is_indicator
+    share = 1.0 if estimate["share_defined"] is None else estimate["share_defined"]
+    is_same = share == 1 and estimate["min"] == estimate["max"]
     low, high = ("ci_low", "ci_high") if of_runs else ("p05", "p95")
     return Score(
         estimate["mean"] * factor,
-        None if of_runs else scaled(half_width(estimate)),
+        None if of_runs else 0.0 if is_same else scaled(half_width(estimate)),
         scaled(estimate[low]),
         scaled(estimate[high]),
-        1.0 if estimate["share_defined"] is None else estimate["share_defined"],
+        share,
         estimate["n"],
         cell["cell"] in best.get(column.metric, ()),
         of_runs,
@@ -494,6 +511,7 @@ def _sweep_groups(
     cells: pl.DataFrame,
     estimates: pl.DataFrame,
     table: pl.DataFrame | None,
+    late: Collection[int],
     most: int,
 ) -> list[list[int]]:
     """The frontier, thinned out where it is long, and the policies that are not on it."""
@@ -502,19 +520,19 @@ def _sweep_groups(
         for metric in ("failed_share", "multiplier")
     }
 
-    def failures(cell: int) -> tuple[float, float]:
+    def failures(cell: int) -> tuple[bool, float, float]:
         first, second = (np.inf if one[cell] is None else one[cell] for one in means.values())
-        return first, second
+        return cell in late, first, second
 
     policy = dict(cells.select("cell", "policy").iter_rows())
     chosen: list[list[int]] = []
     if table is not None:
-        candidates = table.filter(pl.col("group_on") != NO)
+        candidates = table.filter(pl.col("group_on").is_in([YES, UNDECIDED]))
         groups = candidates.group_by("group", maintain_order=True).agg("cell")["cell"].to_list()
         # of those that are undecided only the ones that none beats in both means
         kept: list[list[int]] = []
         for group in sorted(groups, key=lambda group: failures(group[0])):
-            if all(failures(group[0])[1] < failures(other[0])[1] for other in kept):
+            if all(failures(group[0])[2] < failures(other[0])[2] for other in kept):
                 kept.append(group)
         chosen = kept
     names = list(dict.fromkeys(policy.values()))
@@ -647,15 +665,15 @@ def _finding(
             continue
         phrase, unit = _PHRASES[column.metric]
         low, high = (end(scored, key=lambda pair: pair[0].mean) for end in (min, max))
-        ends = [f"{score.known}{unit}" for score, _ in (low, high)]
+        ends = [f"{score.known()}{unit}" for score, _ in (low, high)]
         if ends[0] == ends[1]:
             text = ends[1]
         elif alike:
             text = f"at most {ends[1]}"
         elif is_sweep:
-            text = f"{low[0].known} to {ends[1]}"
+            text = f"{low[0].known()} to {ends[1]}"
         else:
-            text = f"{low[0].known} ({low[1]}) to {ends[1]} ({high[1]})"
+            text = f"{low[0].known()} ({low[1]}) to {ends[1]} ({high[1]})"
         parts.append(phrase.format(text))
     sentence = "; ".join(parts)
     if alike:

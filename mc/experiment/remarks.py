@@ -101,6 +101,21 @@ def _is_never_given_up(cell: Cell) -> bool:
     return bool(cell.queue and cell.cancel and cell.timeout is None and not has_deadline)
 
 
+def _never_refuses(cell: Cell) -> bool:
+    """Whether there are budgets, and each allows all retries that can be made under it."""
+    with_budget = [layer for layer in cell.layers if layer.budget is not None]
+    return (
+        bool(with_budget)
+        and cell.max_attempts > 1
+        and cell.breaker is None
+        and all(
+            _share_of_primary(layer.budget)
+            >= (layer.tries if cell.budget_scope == "layer" else cell.max_attempts) - 1
+            for layer in with_budget
+        )
+    )
+
+
 HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "the fault begins after the last round": lambda cell: (
         bool(cell.all_faults) and cell.window[0] >= cell.rounds
@@ -137,6 +152,8 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "few of them, so it opens again and may stay open for ever: set a queue, or longer rounds": (
         _opens_again
     ),
+    "a budget allows as many retries as the tries can make, so it never refuses one (it is a "
+    "share: 0.1 is 10 %)": _never_refuses,
     "the queue has room for every call of the run, so none is ever refused": lambda cell: (
         cell.queue > cell.requests_in(0, cell.rounds) * cell.max_attempts > 0
     ),
@@ -154,7 +171,7 @@ def share_saved(cell: Cell) -> float:
     start, end = cell.window
     during = min(end, cell.rounds) - start
     budget = max(shares, default=0.0)
-    if budget == 0 or during <= 0 or cell.max_attempts == 1:
+    if budget == 0 or during <= 0 or cell.max_attempts == 1 or _never_refuses(cell):
         return 0.0
     # of a closed loop nobody knows it before
     before, inside = cell.requests_in(0, start), cell.mean_window_requests or 0.0

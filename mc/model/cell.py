@@ -509,7 +509,7 @@ def _in_own_unit(
             )
         return value
     quantity = units.parse(value, dimension)
-    if quantity is None and not units.begins_with_a_number(value):
+    if quantity is None and not (units.begins_with_a_number(value) or units.is_number(value)):
         return value
     if quantity is None:
         advice = units.advice(value, dimension)

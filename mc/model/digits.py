@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
 from typing import Any, Final
 
 from mc.model import units
@@ -24,6 +24,9 @@ UNDECIDED: Final = 0.001
 
 MISSING: Final = "-"
 """Printed in place of a number that is undefined."""
+
+UNSURE: Final = "≈"
+"""Printed before a mean of which nobody knows how well it is known: its runs are too skewed."""
 
 _WIDE: Final = Context(prec=1100)  # no double has more digits than this
 _N_DIGITS_ALONE: Final = 4  # of an estimate without an error
@@ -102,14 +105,19 @@ def short_estimate(mean: float, half_width: float | None) -> str:
     return _at_place(mean, max(_first_digit(mean) - 2, _LEAST_PLACE), half_width)
 
 
-def known_digits(mean: float, half_width: float | None) -> str:
+def known_digits(mean: float, half_width: float | None, ends: Sequence[str] = ()) -> str:
     """Print an estimate in at most three digits, of which the last is known to ±1.
+
+    Where that would be fewer digits than its range has, its error follows.
 
     Parameters
     ----------
     mean : float
     half_width : float or None
-        Half the length of its interval; None or 0 for none.
+        Half the length of its interval; 0 where it is known exactly, None where nobody knows how
+        well.
+    ends : sequence of str
+        The ends of the range that stands beside it, as printed.
 
     Returns
     -------
@@ -117,13 +125,21 @@ def known_digits(mean: float, half_width: float | None) -> str:
 
     Examples
     --------
-    >>> known_digits(20.1144, 0.043), known_digits(2.514, 0.02), known_digits(0.0, None)
-    ('20.1', '2.5', '0')
+    >>> known_digits(20.1144, 0.043), known_digits(54.5, 1.3, ("52", "57")), known_digits(0.0, 0)
+    ('20.1', '55±2', '0')
     """
-    place = max(_first_digit(mean) - 2, _LEAST_PLACE + 1)
+    last = -max((len(end.partition(".")[2]) for end in ends), default=0)
+    place = min(last, max(_first_digit(mean) - 2, _LEAST_PLACE + 1))
+    if half_width is None:
+        text = _at_place(mean, last if ends else place, half_width)
+        return text if text.startswith("<") else UNSURE + text
     if half_width:
         place = max(place, math.ceil(math.log10(half_width)))
-    return _at_place(mean, place, half_width)
+    if place <= last:
+        return _at_place(mean, place, half_width)
+    unit = Decimal(1).scaleb(last)
+    error = Decimal(half_width).quantize(unit, ROUND_UP, _WIDE)
+    return f"{to_fixed(mean, -last)}±{error:f}"
 
 
 _LEAST_PLACE: Final = -3
@@ -168,8 +184,12 @@ def rounded_up(number: float) -> str:
     return f"{math.ceil(number * 10**decimals) / 10**decimals:.{decimals if number else 0}f}"
 
 
-def range_ends(low: float, high: float | None, n_digits: int = 2) -> tuple[str, str]:
+def range_ends(
+    low: float, high: float | None, n_digits: int = 2, mean: float | None = None
+) -> tuple[str, str]:
     """Print where single runs lie: to some digit of the higher end, or to what tells them apart.
+
+    A mean that lies between the ends also does so between the printed ones.
 
     Parameters
     ----------
@@ -179,6 +199,7 @@ def range_ends(low: float, high: float | None, n_digits: int = 2) -> tuple[str, 
         At least `low`; None where it is later than the run.
     n_digits : int
         Fewer are printed of a small number, which has at most two after the point.
+    mean : float, optional
 
     Returns
     -------
@@ -189,17 +210,29 @@ def range_ends(low: float, high: float | None, n_digits: int = 2) -> tuple[str, 
     >>> range_ends(5.32, 7.48), range_ends(0.9865, 1.0134), range_ends(0.271, None)
     (('5.3', '7.5'), ('0.99', '1.01'), ('0.27', 'later'))
     """
-    like = low if high is None else high
-    decimals = max(0, min(2, n_digits - 1 - _first_digit(like)))
+    decimals = max(0, min(2, n_digits - 1 - _first_digit(low if high is None else high)))
+    if high is not None:
+        decimals = decimals_apart(low, high, decimals, mean)
 
     def text(end: float) -> str:
         return to_fixed(end, decimals) if end else "0"
 
-    if high is None:
-        return text(low), "later"
-    while low != high and text(low) == text(high) and decimals < -_LEAST_PLACE:
+    return text(low), "later" if high is None else text(high)
+
+
+def decimals_apart(low: float, high: float, decimals: int, mean: float | None = None) -> int:
+    """So many decimals or more, up to three, that two ends differ, and do not cut off a mean.
+
+    >>> decimals_apart(1.2621, 1.2934, 1), decimals_apart(2.93, 3.04, 1, mean=3.02)
+    (2, 2)
+    """
+    while low != high and decimals < -_LEAST_PLACE:
+        ends = [float(to_fixed(end, decimals)) for end in (low, high)]
+        cuts_off = mean is not None and low <= mean <= high and not ends[0] <= mean <= ends[1]
+        if ends[0] != ends[1] and not cuts_off:
+            break
         decimals += 1
-    return text(low), text(high)
+    return decimals
 
 
 def percent(share: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal
@@ -20,9 +20,10 @@ from mc.model.cell import MAX_LAYERS, Cell
 from mc.model.parameters import DIMENSIONS
 from mc.model.units import Dimension
 
-PerCell = Literal["window_rounds", "window_arrivals"]
+PerCell = Literal["window_rounds", "window_arrivals", "capacity"]
 """What a counter can be divided by that is constant in a cell: the rounds of the fault window that
-lie inside the run; the requests that arrive in these on average."""
+lie inside the run; the requests that arrive in these on average; the calls that the dependency
+usually serves in a round."""
 
 CensoredIn = Literal[
     "no cell", "cells with requests", "cells with a window", "cells that may recover"
@@ -135,6 +136,10 @@ class Metric:
             of = f" ({self.unit})" if self.unit else ""
             advice = units.advice(text, dimension)
             cure = f"; {advice}" if advice else ""
+            for other in METRICS.values():
+                fits = other.dimension is not None and units.parse(text, other.dimension)
+                if other.counter == self.counter and fits:
+                    cure = f"; {other.name} is in such a unit"
             raise ValueError(f"{self.name} must be a number{of}, got {text!r}{cure}")
         if dimension == "share":
             return quantity.value
@@ -446,6 +451,20 @@ _RATIOS: Final = (
 
 METRICS: Final = {metric.name: metric for metric in (*_COUNTERS, *_RATIOS)}
 """Every number that is summarised, compared and put to claims: the counters, then the ratios."""
+
+OVER_CAPACITY: Final = {
+    f"{name}_x_capacity": replace(
+        METRICS[name],
+        name=f"{name}_x_capacity",
+        unit="x capacity",
+        counter=name,
+        per_cell="capacity",
+        decimals=2,
+    )
+    for name in ("peak", "second_peak")
+}
+"""What a reader is given, and may ask for in a condition, but no table of a folder has: the most
+calls in a round over those that are usually served in one."""
 
 COUNTERS: Final = tuple(metric.name for metric in _COUNTERS)
 """What can be counted in a replication, in the kernel's order."""

@@ -177,7 +177,7 @@ def score_field(score: Score | None) -> Field:
         share = f" {score.n_of} runs"
     more = ""
     if score.low is not None and not score.low == score.high == score.mean:
-        ends = " to ".join(range_ends(score.low, score.high, 3))
+        ends = " to ".join(range_ends(score.low, score.high, 3, score.mean))
         more = _whole(f"{ends}{' (95 %)' if score.of_runs else ''}")
     sign = " ± ~" if score.n < MIN_REPLICATIONS else " ± "
     text = _whole(score.text.replace("±", sign)) + share
@@ -190,11 +190,12 @@ def claims(view: View, some: Sequence[dict[str, Any]]) -> Table:
     for claim in some[:MOST_HELD]:
         share, low, high = (claim[f"share{end}"] for end in ("", "_low", "_high"))
         known = share is not None and low is not None
+        n = claim["n_to_decide"]
         text = _share(share, low, high) if share is not None else Field("")
         scenario = [Field(claim["scenario"])] if len(view.scenarios) > 1 else []
         lines.append(
             (
-                Field(claim["text"]),
+                Field(claim["text"], more="" if n is None else f"about {n:,} runs decide"),
                 *scenario,
                 Field(text.text, text.value, "", (share, low, high) if known else None),
                 Field(claim["difference"], claim["mean_difference"], claim["names"]),

@@ -69,7 +69,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What the mean of a metric must satisfy: `values relation bound`."""
+    """What the mean of a metric, which is never below 0, must satisfy: `values relation bound`."""
 
     values: Paired
     relation: Relation
@@ -93,6 +93,10 @@ class Best:
     needed : ndarray of float64, shape (k,)
         Replications from which both ends are Student's; up to as many as there are where they are,
         infinite where two cells never differed. With fewer an end is a bound for the worst case.
+    to_decide : ndarray of float64, shape (k,)
+        About so many replications decide whether a candidate is feasible and tell it from the best
+        of the others, if means stay as they are; infinite where these are equal, 0 where both is
+        known.
     feasible : ndarray of str, shape (k,)
         `YES`, `NO` or `UNDECIDED`: whether all constraints hold.
     candidate : ndarray of bool, shape (k,)
@@ -106,6 +110,7 @@ class Best:
     low: Floats
     high: Floats
     needed: Floats
+    to_decide: Floats
     feasible: NDArray[np.str_]
     candidate: NDArray[np.bool_]
     best: int | None
@@ -116,6 +121,7 @@ def find_best(
     goal: Goal = "min",
     constraints: Sequence[Constraint] = (),
     level: float = LEVEL,
+    competes: NDArray[np.bool_] | None = None,
 ) -> Best:
     """Compare every cell with the best of the others.
 
@@ -129,6 +135,9 @@ def find_best(
         Of the same cells and replications.
     level : float
         Between 0 and 1.
+    competes : ndarray of bool, shape (k,), optional
+        The cells that are compared; the others are as if they were surely not feasible. Where one
+        of several is left it is a candidate, and not the best: it was compared with none.
 
     Returns
     -------
@@ -156,7 +165,9 @@ def find_best(
     alpha = 1 - level
     if constraints:
         alpha /= 2
-    sure, possible = _feasible(constraints, k, n, alpha)
+    sure, possible, to_judge = _feasible(constraints, k, n, alpha)
+    competing = np.ones(k, np.bool_) if competes is None else competes
+    sure, possible = sure & competing, possible & competing
     sign = 1.0 if goal == "min" else -1.0
     differences = _differences(objective)
     gaps = sign * differences.mean  # positive where the row is worse than the column
@@ -167,37 +178,81 @@ def find_best(
     ends = (gaps - width, sure), (gaps + width, possible)
     low, high = (_row_maxima(*end) for end in ends)
     needed = np.max([_at_row_maxima(differences.needed, *end) for end in ends], axis=0)
+    enough = _enough(n, differences, gaps, 2 * alpha / max(k - 1, 1))
+    to_tell = _at_row_maxima(enough, gaps, possible)
+    # a candidate that is surely worse than some other is one because that may not be feasible
+    of_others = to_judge[candidate].max(initial=0.0)
+    to_decide = np.maximum(to_judge, np.where(to_tell > n, to_tell, of_others))
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     low = np.where(np.isnan(low), -math.inf, low)
     high = np.where(np.isnan(high), math.inf, high)
     if goal == "max":
         low, high = -high, -low
     left = np.flatnonzero(candidate)
+    is_contest = k == 1 or competing.sum() > 1
     return Best(
         mean=_means(objective).mean,
         difference=sign * difference,
         low=low,
         high=high,
         needed=needed,
+        to_decide=np.where(candidate, to_decide, 0.0),
         feasible=np.where(sure, YES, np.where(possible, UNDECIDED, NO)),
         candidate=candidate,
-        best=int(left[0]) if len(left) == 1 and sure[left[0]] else None,
+        best=int(left[0]) if len(left) == 1 and sure[left[0]] and is_contest else None,
     )
 
 
 def _feasible(
     constraints: Sequence[Constraint], k: int, n: int, alpha: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which of k cells surely satisfy all constraints, and which may."""
-    sure, possible = np.ones(k, np.bool_), np.ones(k, np.bool_)
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
+    """Which of k cells surely satisfy all constraints, which may, and how many replications decide.
+
+    The last is 0 where it is decided.
+    """
+    sure, possible, to_judge = np.ones(k, np.bool_), np.ones(k, np.bool_), np.zeros(k)
     for constraint in constraints:
-        means = _means(constraint.values)
-        width = _half_widths(n, means, alpha / (k * len(constraints)))
         holds, bound = _RELATIONS[constraint.relation], constraint.bound
-        ends = holds(means.mean - width, bound), holds(means.mean + width, bound)
+        low, high = _interval(constraint.values, alpha / (k * len(constraints)))
+        ends = holds(low, bound), holds(high, bound)
         sure &= ends[0] & ends[1]
         possible &= ends[0] | ends[1]
-    return sure, possible
+        means = _means(constraint.values)
+        enough = _enough(n, means, means.mean - bound, alpha / (k * len(constraints)))
+        to_judge = np.where(ends[0] == ends[1], to_judge, np.maximum(to_judge, enough))
+    return sure, possible, to_judge
+
+
+def _enough(n: int, means: _Means, distance: Floats, alpha: float) -> Floats:
+    """About how many replications in place of n make Student's intervals as short as a distance.
+
+    Their length is inversely proportional to the square root of n; 0 is never excluded.
+    """
+    if n < 2:
+        return np.full(means.error.shape, math.inf)
+    width, away = t_quantile_of(n - 1, 1 - alpha) * means.error, np.abs(distance)
+    ratio: Floats = np.divide(width, away, out=np.full(width.shape, math.inf), where=away > 0)
+    enough: Floats = np.maximum(n * np.square(ratio), means.needed)
+    return enough
+
+
+def _interval(values: Paired, alpha: float) -> tuple[Floats, Floats]:
+    """The interval of each mean that misses with probability alpha, on both sides together.
+
+    Without Student's, half of that probability is for `_half_widths`, half for what all values
+    have in common: of n, a share of ``(alpha / 4)^(1 / n)`` or more is surely not below the least
+    seen, and the others are not below 0; on the other side likewise, with the greatest there can
+    be. So what every run exceeds by far the mean exceeds, too, however skewed it is.
+    """
+    n = values.numbers.shape[1]
+    means = _means(values)
+    is_student = means.needed <= n
+    width = np.where(is_student, _half_widths(n, means, alpha), _half_widths(n, means, alpha / 2))
+    least, greatest = (end(values.numbers, axis=1) / values.divisors for end in (np.min, np.max))
+    unseen = -math.expm1(math.log(alpha / 4) / n)
+    low, high = (1 - unseen) * least, greatest + unseen * (least + means.span - greatest)
+    low, high = np.where(is_student, -math.inf, low), np.where(is_student, math.inf, high)
+    return np.maximum(means.mean - width, low), np.minimum(means.mean + width, high)
 
 
 _RELATIONS: Final[dict[Relation, Callable[[Floats, float], NDArray[np.bool_]]]] = {
@@ -229,7 +284,11 @@ class Frontier:
 
 
 def find_frontier(
-    one: Paired, other: Paired, goals: tuple[Goal, Goal] = ("min", "min"), level: float = LEVEL
+    one: Paired,
+    other: Paired,
+    goals: tuple[Goal, Goal] = ("min", "min"),
+    level: float = LEVEL,
+    competes: NDArray[np.bool_] | None = None,
 ) -> Frontier:
     """Compare every cell with every other in two metrics.
 
@@ -241,6 +300,8 @@ def find_frontier(
         Which mean of each metric is good.
     level : float
         Between 0 and 1.
+    competes : ndarray of bool, shape (k,), optional
+        The cells that are compared. The others are undecided, as is one that is left alone.
 
     Returns
     -------
@@ -274,9 +335,11 @@ def find_frontier(
         certain = np.where(gaps > 0, math.inf, 0.0)
         size = np.divide(gaps, errors, out=certain, where=errors > 0)
         margin = np.maximum(margin, size)
-    dominates = better & as_good & ~np.eye(k, dtype=np.bool_)
+    competing = np.ones(k, np.bool_) if competes is None else competes
+    both = competing[:, np.newaxis] & competing
+    dominates = better & as_good & both & ~np.eye(k, dtype=np.bool_)
     dominated = dominates.any(axis=0)
-    on = np.all(better, axis=1)
+    on = np.all(better | ~both, axis=1) & competing & (k == 1 or competing.sum() > 1)
     by = np.where(dominates, margin, -1.0).argmax(axis=0)
     return Frontier(
         on=np.where(on, YES, np.where(dominated, NO, UNDECIDED)),

@@ -74,6 +74,8 @@ def mean_window_requests(cells: pl.DataFrame) -> pl.Expr:
 
 def per_cell(name: PerCell, cells: pl.DataFrame) -> pl.Expr:
     """A denominator of a ratio that is constant in a cell, as `mean_requests`."""
+    if name == "capacity":
+        return pl.col("capacity")
     return N_WINDOW_ROUNDS if name == "window_rounds" else mean_window_requests(cells)
 
 
