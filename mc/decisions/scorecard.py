@@ -45,8 +45,9 @@ ALIKE_LOAD: Final = 0.05
 _LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
 
-LEAST_CAPACITY: Final = 1.0
-"""Calls that a round must serve, so that its peak over them says something of the load."""
+LEAST_CAPACITY: Final = 6.0
+"""Calls that a round must serve, so that its peak over them says something of the load and not of
+chance: as many as in the lesson's."""
 
 _ALIKE_RECOVERED: Final = 0.05
 """Shares of runs that recover which differ by less are alike."""
@@ -362,11 +363,13 @@ def _columns_of(
     }
     # more columns do not fit a line; who waits long matters less than whether it ends
     n_ending = len(has["recovered"])
-    ends = ["late_share", "drain" if n_ending == cells.height else "recovery"] if n_ending else []
+    has_peak = bool(has["peak"]) and any(c >= LEAST_CAPACITY for c in cells["capacity"])
+    ends = ["drain" if n_ending == cells.height else "recovery"] if n_ending else []
+    ends += ["late_share"] if n_ending and has_peak else []
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
-        *(["peak"] if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]) else []),
+        *([] if has_peak else ["peak"]),
         *ends,
         *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
     }
