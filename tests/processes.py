@@ -51,17 +51,20 @@ class Running:
         self.out = out
         self.n_before = len(store.shard_paths(out))
         self.tables_before = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
+        self._n_written, self._n_allowed = 0, 0
         self._written, told = os.pipe()
         command = [sys.executable, "-c", COMMAND, str(told), *arguments, "--out", str(out)]
         pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen(command, text=True, pass_fds=(told,), **pipes)
         os.close(told)
 
-    def go_on(self) -> None:
-        """Let the process write its next file, if it waits."""
-        waits = select.select([self._written], [], [], 0)[0] and os.read(self._written, 1)
-        if waits and self.process.stdin is not None:
-            os.write(self.process.stdin.fileno(), b".")
+    def go_on(self, n_files: int = 1) -> None:
+        """Let the process write its next files, if it waits."""
+        if select.select([self._written], [], [], 0)[0]:
+            self._n_written += len(os.read(self._written, 1000))
+        if self._n_written > self._n_allowed and self.process.stdin is not None:
+            os.write(self.process.stdin.fileno(), b"." * n_files)
+            self._n_allowed += n_files
 
     def let_go(self) -> None:
         """Let the process go on alone."""

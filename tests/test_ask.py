@@ -55,23 +55,38 @@ def ask(changes: dict[str, str] | None = None, typed: str | None = None) -> tupl
         ("45 s at 20%", Fault(45, 80, 0)),
         ("2 min at 100/s", Fault(120, 100, 0)),
         ("8 s failing 30 %", Fault(8, 400, 0.3)),
+        ("30 s from 20 % to 100%", Fault(30, 80, 0, 400)),
+        ("30 s from 400/s to 0 %", Fault(30, 400, 0, 0)),
     ],
 )
 def test_a_fault_is_read_as_people_say_it(text: str, expected: Fault) -> None:
     [got] = question.read_faults(text, 400)
-    assert got == pytest.approx(expected)
+    assert got == expected
 
 
 def test_several_faults_follow_one_another(tmp_path: Path) -> None:
-    faults = question.read_faults("45 s at 20 %, 8 s failing 30%", 400)
-    assert faults == (Fault(45, 80, 0), Fault(8, 400, 0.3))
+    faults = question.read_faults("45 s at 20 %, 8 s failing 30%, 4 s from 20 % to 100 %", 400)
+    assert faults == (Fault(45, 80, 0), Fault(8, 400, 0.3), Fault(4, 80, 0, 400))
     [cell, *_] = cells_of(replace(SERVICE, faults=faults), tmp_path).values()
     second = cell.rounds_per_second
     got = [
         (fault.start / second, fault.length / second, fault.capacity * second, fault.failure_rate)
         for fault in cell.faults
     ]
-    assert got == [pytest.approx((10, 45, 80, 0)), pytest.approx((55, 8, 400, 0.3))]
+    assert got == [
+        pytest.approx(expected) for expected in ((10, 45, 80, 0), (55, 8, 400, 0.3), (63, 4, 80, 0))
+    ]
+    ends = [fault.capacity_end for fault in cell.faults]
+    assert ends == [None, None, pytest.approx(400 / second)]
+
+
+def test_one_fault_may_be_a_ramp(tmp_path: Path) -> None:
+    asked = replace(SERVICE, faults=question.read_faults("30 s from 100 % to 20 %", 400))
+    [cell, *_] = cells_of(asked, tmp_path).values()
+    [fault] = cell.faults
+    second = cell.rounds_per_second
+    assert fault.capacity == pytest.approx(400 / second)
+    assert fault.capacity_end == pytest.approx(80 / second)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +104,11 @@ def test_a_queue_is_a_time_at_the_usual_capacity_or_a_number_of_calls(
     [
         *("", "45", "0 s", "45 s at", "45 s at 500/s", "45 s at 120 %", "x at 3/s"),
         *("45 s failing 3/s", "45 s, 30", "45 s at 20 % to 50 %"),
+        *("9 s from 20 %", "9 s from to 20 %", "9 s from 2/s to 500/s", "9 s failing 1 % to 3 %"),
     ],
 )
 def test_a_fault_that_is_none_is_refused_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(AskError, match=r'"45 s at 20 %" \(of the capacity\).*faults = \[\.\.\.\]'):
+    with pytest.raises(AskError, match=r'"45 s at 20 %" \(of the capacity\).*from 20 %'):
         question.read_faults(text, 400)
 
 

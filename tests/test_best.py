@@ -294,6 +294,20 @@ def test_constraints_have_half_of_the_error_and_share_it(n_constraints: int) -> 
     assert (got.low[2], got.high[2]) == pytest.approx((ends[0], max(0, ends[1])), rel=1e-9)
 
 
+def test_who_does_not_compete_changes_nothing_for_the_others() -> None:
+    generator = np.random.default_rng(8)
+    one, other = (paired(m, 300, generator) for m in ([0, 50, 90, 70], [0, 90, 50, 120]))
+    competes = np.array([False, True, True, True])
+    got = find_best(one, competes=competes)
+    assert (got.best, got.candidate.tolist()) == (1, [False, True, False, False])
+    on = find_frontier(one, other, competes=competes)
+    assert on.on.tolist() == [UNDECIDED, YES, YES, NO]
+    assert on.dominated_by.tolist() == [-1, -1, -1, 1]
+    alone = np.array([False, True, False, False])
+    assert find_best(one, competes=alone).best is None
+    assert set(find_frontier(one, other, competes=alone).on) == {UNDECIDED}
+
+
 def test_nothing_is_best_where_nothing_is_allowed() -> None:
     objective = paired([5, 100], 100, np.random.default_rng(3))
     got = find_best(objective, "min", [Constraint(objective, ">", 1000)])

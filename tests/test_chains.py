@@ -32,6 +32,7 @@ from mc.experiment import ExperimentError, cells_of, read
 from mc.kernel import BY_TABLE, CHAIN_BUDGET, DECORRELATED, POLLY
 from mc.kernel.layout import NO_BREAKER, RATIO
 from mc.model import Cell, chain_kind, schedule, tables
+from mc.model.traffic import Traffic
 from mc.runner import Block, simulate_block
 from mc.store import FolderError
 
@@ -398,6 +399,27 @@ def test_the_longest_wait_is_that_of_a_request_that_always_fails() -> None:
             assert last == cell.longest_wait
         else:
             assert last <= cell.longest_wait <= fixed.deadline
+
+
+@pytest.mark.parametrize("deadline", [None, 90, (200, 60, 30)])
+def test_the_longest_life_counts_the_time_outs(deadline: int | tuple[int, ...] | None) -> None:
+    """A request that is served just before its last time-out; one round later it is dropped."""
+    cell = Cell(
+        rounds=2000, arrivals_per_second=0, capacity=1, queue=9, timeout=25, cancel=True,
+        traffic=Traffic.of({"bursts": [{"at": 0, "count": 1}]}), fault_start=0, fault_rounds=1,
+        tries=(3, 2, 2), backoff_base=5, jitter="none", deadline=deadline,
+    )  # fmt: skip
+    life = cell.longest_life
+    assert life is not None
+    assert replace(cell, timeout=None).longest_life == (None if deadline is None else life)
+    served, dropped = (replace(cell, fault_rounds=n) for n in (life, life + 1))
+    rows = mc.simulate([served, dropped], replications=1, seed=1)
+    assert rows["dropped"].to_list()[1] == 1
+    if deadline is None:
+        assert life == 12 * 24 + 3 * 2 * 5 + 3 * 5 + 5 + 10
+        assert rows["wait_max"].to_list()[0] == life
+    else:
+        assert (rows["wait_max"].to_list()[0] or 0) <= life
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:

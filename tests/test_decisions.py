@@ -24,6 +24,7 @@ from mc.cli import app
 from mc.cli.questions import mean_and_error
 from mc.decisions import QuestionError
 from mc.decisions.comparing import _together
+from mc.decisions.scorecard import scorecards
 from mc.runner import choose
 from mc.statistics import with_ratios
 from mc.statistics.best import UNDECIDED, YES
@@ -515,18 +516,19 @@ def test_the_commands_answer_programs(sweep: Path) -> None:
 
 
 def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
-    """27 tries drop nothing, and leave requests waiting: no answer without a word."""
+    """27 tries drop nothing, and leave requests waiting: they are best of none, and it is said."""
     file = tmp_path / "late.toml"
     file.write_text(
         'title = "late"\nreplications = 40\n[fixed]\nrounds = 620\nfault_start = 100\n'
         "fault_rounds = 500\nfault_capacity = 1\nbackoff_cap = 320\n"
         '[[policy]]\nname = "none"\n[[policy]]\nname = "27"\ntries = [27]\n'
+        '[[policy]]\nname = "3"\ntries = [3]\n'
     )
     checked = runner.invoke(app, ["check", str(file)])
     assert "a request may wait longer than the run goes on after the fault" in checked.stderr
     out = str(tmp_path / "late")
     ran = runner.invoke(app, ["run", str(file), "--out", out])
-    told = "are undecided when the runs end, neither successful nor dropped, in 1 of 2 cells: "
+    told = "are undecided when the runs end, neither successful nor dropped, in 1 of 3 cells: "
     asked = {
         "best": ["--metric", "dropped"],
         "frontier": ["failed_share", "multiplier"],
@@ -540,6 +542,23 @@ def test_undecided_requests_are_said_wherever_drops_are(tmp_path: Path) -> None:
         assert told in " ".join(printed.split()), command
     calls = runner.invoke(app, ["best", out, "--metric", "calls"])
     assert told not in calls.stderr, "every call was counted"
+
+    ranked = {line["policy"]: line for line in mc.best(out, "dropped").iter_rows(named=True)}
+    assert ranked["27"]["mean"] < ranked["3"]["mean"] < ranked["none"]["mean"]
+    got = {policy: (line["feasible"], line["best"]) for policy, line in ranked.items()}
+    expected = {"none": ("yes", False), "27": ("undecided requests", False), "3": ("yes", True)}
+    assert got == expected
+    assert mc.best(out, "calls")["feasible"].to_list() == ["yes"] * 3
+    on = mc.frontier(out, "failed_share", "multiplier")
+    assert on.select("policy", "on").rows() == [
+        *(("none", "yes"), ("27", "undecided requests"), ("3", "yes")),
+    ]
+    [card] = scorecards(mc.load(out))
+    failed = [column.metric for column in card.columns].index("failed_share")
+    best = [line.name for line in card.lines if (s := line.scores[failed]) and s.is_best]
+    assert best == ["3"]
+    printed = runner.invoke(app, ["best", out, "--metric", "dropped"]).stdout
+    assert "Best: 3. Not compared, for their undecided requests: 27." in printed
 
 
 def test_a_mistake_exits_2_and_prints_nothing_on_stdout(sweep: Path, tmp_path: Path) -> None:

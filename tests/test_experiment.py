@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from mc.experiment import (
     of_source,
     read,
 )
-from mc.experiment.remarks import effect_of, overflow
+from mc.experiment.remarks import effect_of, overflow, ties
 from mc.model import PARAMETERS, Cell
 from mc.model.faults import Fault
 from mc.model.traffic import Traffic
@@ -1005,7 +1006,7 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ),
         (
             '[[policy]]\nname = "a"\n[[policy]]\nname = "b"\ntries = [2]\n'
-            '[grid]\nbudget = ["none", 1]\n[[exclude]]\npolicy = "a"\nbudget = 1',
+            '[grid]\nbudget = ["none", 0.5]\n[[exclude]]\npolicy = "a"\nbudget = 0.5',
             "1 cell is compared with nothing: exclude leaves the baseline out",
         ),
         (
@@ -1047,10 +1048,14 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ),
         ("[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 5", None),
         (
-            "[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 5\ntries = 2",
+            "[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 5\ntries = 2\nbackoff_base = 32",
             "timeout is not shorter than a deadline, so no time is left to retry",
         ),
-        ("[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 6\ntries = 2", None),
+        (
+            "[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 6\ntries = 2",
+            "rounds of 10 ms decide whether calls are served and retried in time",
+        ),
+        ("[fixed]\nqueue = 9\ntimeout = 5\ndeadline = 7\ntries = 2", None),
         (
             "[fixed]\nqueue = 9\ncancel = true",
             "cancel changes nothing: without timeout and deadline",
@@ -1067,8 +1072,42 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
             "the calls that a half-open breaker permits may come in one round",
         ),
         ('[fixed]\nbreaker = {kind = "resilience4j"}\ncapacity = 5', None),
+        (
+            '[fixed]\nqueue = 9\nrounds = "75 s"\nfault_rounds = "6 s"\n'
+            'breaker = {kind = "resilience4j"}\n',
+            "the run ends while a breaker or a budget may still act on the fault, so a service "
+            "that would come back counts as lost: a breaker stays open for 60 s, and 64 s are left "
+            "after the fault. Raise rounds",
+        ),
+        (
+            '[fixed]\nqueue = 9\nrounds = "76 s"\nfault_rounds = "6 s"\n'
+            'breaker = {kind = "consecutive"}\n',
+            None,
+        ),
+        (
+            '[fixed]\nqueue = 9\nfault_rounds = 9\nbudget = {kind = "sre", k = 2}\n',
+            "the run ends while a breaker or a budget may still act on the fault",
+        ),
+        ('[fixed]\nqueue = 9\nfault_rounds = 9\nbudget = {kind = "sre"}\ntries = 2', None),
+        (
+            "[fixed]\nqueue = 9\nfault_rounds = 9\nfailure_rate = 0.01\ntries = 2\n"
+            'clients = 500\nbudget = {kind = "grpc"}\n',
+            "the run ends while a breaker or a budget may still act on the fault",
+        ),
         ("[fixed]\nqueue = 4000\ntimeout = 9", "the queue has room for every call of the run"),
         ("[fixed]\nqueue = 4000\ntimeout = 9\ntries = 2", None),
+        (
+            "[fixed]\nbudget = 10\ntries = 3",
+            "a budget allows as many retries as the tries can make",
+        ),
+        (
+            '[fixed]\nbudget = {kind = "ratio", ratio = "1000 %"}\ntries = 4',
+            "a budget allows as many",
+        ),
+        ("[fixed]\nbudget = 2\ntries = 4", None),
+        ("[fixed]\nbudget = 3\ntries = [3, 3]", None),
+        ('[fixed]\nbudget = 3\ntries = [3, 3]\nbudget_scope = "layer"', "a budget allows as many"),
+        ("[fixed]\nbudget = 10", None),
     ],
 )
 def test_what_is_allowed_but_hardly_meant_is_remarked(
@@ -1080,6 +1119,55 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
     got = (*experiment.remarks, *experiment.hints)
     assert len(got) == (expected is not None)
     assert all(str(remark).startswith(str(expected)) for remark in got)
+
+
+def test_durations_within_a_round_of_each_other_are_named_with_their_policies(
+    tmp_path: Path,
+) -> None:
+    """A retry follows a time-out of 250 ms before a deadline of 250 ms only by rounding."""
+    path = tmp_path / "ties.toml"
+    path.write_text("""title = "t"
+[fixed]
+capacity = "5000/s"
+fault_rounds = "9 s"
+fault_capacity = "750/s"
+queue = 3000
+timeout = "250 ms"
+backoff_base = "50 ms"
+tries = [3, 3]
+[[policy]]
+name = "safe"
+[[policy]]
+name = "tie"
+deadline = ["1 s", "250 ms"]
+[[policy]]
+name = "less"
+deadline = ["1 s", "240 ms"]
+[[policy]]
+name = "more"
+deadline = ["1 s", "300 ms"]
+[[policy]]
+name = "full"
+queue = 187
+[[policy]]
+name = "not full"
+queue = 180
+[[policy]]
+name = "in the calm"
+queue = 1250
+""")
+    no_time, tied = read(path).remarks
+    assert no_time.endswith("so no time is left to retry a call that timed out, in less")
+    named = re.split(": |; |[.] ", tied)[1:4]
+    assert named == [
+        "timeout 250 ms and deadline 250 ms in policy tie",
+        "timeout 250 ms and 249 ms for a full queue of 187 calls in the fault in policy full",
+        "timeout 250 ms and 250 ms for a full queue of 1,250 calls in the calm in policy "
+        "in the calm",
+    ]
+    cells = [point.parameters for point in read(path, overrides={"round": "1 ms"}).points]
+    got = [bool(list(ties(cell))) for cell in cells]
+    assert got == [False, False, False, False, True, False, True]
 
 
 @pytest.mark.parametrize("capacity", [6, 6.5, 3, 12])

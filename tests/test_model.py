@@ -32,6 +32,7 @@ from mc.model import (
     parse_parameter,
     tables,
     traffic_key,
+    units,
 )
 from mc.model.breakers import Consecutive
 from mc.model.faults import Fault
@@ -238,8 +239,14 @@ def test_a_single_number_of_tries_is_one_layer() -> None:
     ],
 )
 def test_what_is_no_finite_number_is_refused(name: str, value: Any) -> None:
+    dimension = PARAMETERS[name].dimension
+    if value == "6" and dimension:  # as of a text that lacks its unit
+        rule = PARAMETERS[name].kind.rule
+        cure = f"; write a number, or a text such as {units.FORMS[dimension]}"
+    else:
+        rule, cure = RULES[name], ""
     got = faults(**{name: value})
-    expected = [f"Cell: {name} must be {RULES[name]}, got {value!r}"]
+    expected = [f"Cell: {name} must be {rule}, got {value!r}{cure}"]
     assert got == expected
 
 

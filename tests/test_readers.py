@@ -124,7 +124,7 @@ def test_polars_pandas_and_duckdb_read_the_folder_while_it_is_written_and_after(
     try:
         running.wait_for_shards(1)
         while running.is_alive:
-            running.go_on()
+            running.go_on(4)
             for name, (read_rows, read_table) in READERS.items():
                 seen[name].append(read_rows(out))
                 for table in TABLES:

@@ -27,8 +27,10 @@ from reported import OUTAGE, VARIANTS, Page, contrast, lab, lab_with_deuteranopi
 
 import mc
 from mc.decisions.scorecard import Score, scorecards
-from mc.model import METRICS, PARAMETERS
-from mc.reports import is_current, pictures, storm_of
+from mc.experiment import read
+from mc.model import METRICS, PARAMETERS, Cell
+from mc.reports import answer, is_current, pictures, storm_of
+from mc.reports.curves import choose_stretch
 from mc.reports.page_tables import score_field
 from mc.reports.panels import Drawing
 from mc.reports.rendering import draw, svg_file, svg_for_page
@@ -220,6 +222,17 @@ def test_the_command_that_made_the_results_has_its_options(tmp_path: Path) -> No
     assert View(results).command == again + shlex.quote("it's")
     assert mc.verify(results.folder, all_rows=True).ok
     assert View(mc.run(file, tmp_path / "short")).command == "retrystorm run short.toml"
+
+
+@pytest.mark.parametrize(
+    ("drain", "recovery", "stop"),
+    [(0, 0, 1150), (120, 0, 1256), (5000, 0, 1600), (5000, 5000, 6600), (9000, 9000, 9000)],
+)
+def test_a_storm_curve_ends_when_the_service_is_back(drain: int, recovery: int, stop: int) -> None:
+    cell = Cell(rounds=9000, fault_start=1000, fault_rounds=100)
+    shown = choose_stretch([cell], drain, recovery)
+    assert shown.start <= 990
+    assert stop - shown.step < shown.stop <= stop
 
 
 def test_the_storm_curve_is_made_of_the_calls_of_the_replications(small: Path) -> None:
@@ -519,3 +532,29 @@ def test_a_signal_waits_for_the_figure_that_is_being_drawn(
     with pytest.raises(KeyboardInterrupt):
         mc.report(small)
     assert drawn == ["storm-1"]  # and not the next
+
+
+def test_the_page_says_what_check_says_of_rounding_and_of_memories(tmp_path: Path) -> None:
+    """With the same words, which name the policy."""
+    text = """
+title = "tie"
+replications = 2
+[fixed]
+rounds = "9 s"
+fault_rounds = "1 s"
+queue = 9
+timeout = 5
+tries = 2
+[[policy]]
+name = "tied"
+deadline = 5
+[[policy]]
+name = "open"
+breaker = {kind = "resilience4j"}
+"""
+    run(text, tmp_path / "results")
+    found = answer.remarks(View(mc.load(tmp_path / "results")))
+    tied, memory = read(tmp_path / "small.toml").remarks
+    assert [one.lower() for one in found] == [f"{tied}.".lower(), f"{memory}.".lower()]
+    assert "in policy tied" in tied
+    assert "in policy open" in memory

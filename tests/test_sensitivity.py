@@ -1,4 +1,4 @@
-"""Rounds half as long: the same system, and other results."""
+"""Shorter rounds: the same system, and other results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mc.cli import app
 from mc.model import Cell
 from mc.model.budgets import Ratio
 from mc.model.digits import percent
-from mc.runner.halving import SHOWN, _conclusion, with_half_rounds
+from mc.runner.shorter import SHOWN, _conclusion, with_shorter_rounds
 
 DEGRADATION: Final = """
 title = "rounds of 20 ms"
@@ -54,7 +54,7 @@ def test_every_time_and_capacity_is_converted() -> None:
         tries=(3, 3), backoff_base=4, backoff_cap=(16, 19), deadline=80,
         budget=Ratio(0.3, "run", 1000), first_wait=2, threshold=40,
     )  # fmt: skip
-    got = with_half_rounds(cell)
+    got = with_shorter_rounds(cell, times=2)
     assert got == expected
 
 
@@ -67,7 +67,7 @@ def test_more_is_dropped_with_shorter_rounds(file: Path) -> None:
     assert set(found["metric"]) == set(SHOWN) - {"recovery", "recovered"}  # without a queue
     line = found.filter(metric="dropped").row(0, named=True)
     assert line["mean"] == pytest.approx(254, abs=4)
-    assert line["half_rounds"] == pytest.approx(350.69, abs=4)
+    assert line["shorter_rounds"] == pytest.approx(350.69, abs=4)
     assert line["low"] < 350.69 - 254 < line["high"]
     assert line["change"] == pytest.approx(0.38, abs=0.03)
     same = found.filter(metric="calls").row(0, named=True)
@@ -136,12 +136,13 @@ value = "200/s"
     file.write_text(DEGRADATION + policies, "utf-8")
     found = mc.sensitivity(file, replications=400)
     assert found.claims["verdict"].to_list() == ["holds", "holds"]
-    assert found.claims["verdict_half"].to_list() == ["depends on the seed", "holds"]
+    assert found.claims["verdict_shorter"].to_list() == ["depends on the seed", "holds"]
     got = found.conclusion
-    same = "With half rounds the same: the order in failures, the order in the storm, what fails"
+    same = "With shorter rounds the same: the order in failures, the order in the storm, what fails"
     assert got.startswith(same)
     assert '1 of 2 verdicts, "few are dropped" (holds, then depends on the seed)' in got
-    assert "By more than 10 % change: failed_share (by up to +" in got
+    assert "By more than 10 % change: peak (by up to +" in got
+    assert "failed_share (by up to +" in got
 
 
 def test_cells_that_change_places_are_named() -> None:
@@ -153,9 +154,9 @@ def test_cells_that_change_places_are_named() -> None:
             "policy": ["a", "b", "c"],
             "metric": ["failed_share"] * 3,
             "mean": [0.1, 0.2, 0.3],
-            "half_rounds": [0.3, 0.2, 0.1],
+            "shorter_rounds": [0.3, 0.2, 0.1],
             "mcse": [0.001, 0.001, 10.0],
-            "mcse_half": [0.001, 0.001, 10.0],
+            "mcse_shorter": [0.001, 0.001, 10.0],
             "change": [2.0, 0.0, -0.7],
             "low": [0.19, -0.01, None],
             "high": [0.21, 0.01, None],
@@ -169,9 +170,11 @@ def test_cells_that_change_places_are_named() -> None:
 def test_the_two_samples_share_no_draws(file: Path) -> None:
     """With one seed the first half of a run would have the same: calls correlate by 0.6."""
     found = mc.sensitivity(file, replications=300, seed=5).means
-    n_half = mc.simulate([with_half_rounds(CELL)], replications=300, seed=6)["dropped"]
+    n_shorter = mc.simulate([with_shorter_rounds(CELL, times=2)], replications=300, seed=6)[
+        "dropped"
+    ]
     line = found.filter(metric="dropped").row(0, named=True)
-    assert line["half_rounds"] == pytest.approx(n_half.mean())
+    assert line["shorter_rounds"] == pytest.approx(n_shorter.mean())
 
 
 def test_a_capacity_that_is_no_whole_number_is_said(file: Path) -> None:
@@ -195,7 +198,48 @@ def test_what_does_not_come_within_the_run_is_said(tmp_path: Path) -> None:
         by_predicate=pl.col("metric") == "drain", named=True
     )
     assert 0.4 < line["share_defined"] < 0.7
-    assert line["half_rounds_share_defined"] == 0
-    assert (line["half_rounds"], line["difference"]) == (None, None)
+    assert line["shorter_rounds_share_defined"] == 0
+    assert (line["shorter_rounds"], line["difference"]) == (None, None)
     shown = CliRunner().invoke(app, ["sensitivity", str(path), "--replications", "200"])
     assert f"in {percent(line['share_defined'])} %" in shown.stdout
+
+
+def test_a_recovery_that_hangs_on_rounding_is_said_first(tmp_path: Path) -> None:
+    """A deadline that equals the time-out: at 10 ms a fifth of the retries come in time, or 2 %."""
+    path = tmp_path / "tie.toml"
+    path.write_text(
+        """title = "x"
+        replications = 4
+        [fixed]
+        arrivals_per_second = "120/s"
+        capacity = "500/s"
+        queue = 375
+        rounds = "100 s"
+        fault_start = "2 s"
+        fault_rounds = "20 s"
+        fault_capacity = "75/s"
+        backoff_base = "50 ms"
+        backoff_cap = "500 ms"
+        timeout = "250 ms"
+        tries = [3, 3, 3]
+        deadline = ["1 s", "500 ms", "250 ms"]
+        """,
+        "utf-8",
+    )
+    found = mc.sensitivity(path)
+    assert found.times == 10
+    assert found.conclusion.startswith(
+        "Whether runs recover depends on the length of a round: with rounds as given, and with "
+        "shorter ones, 0 and 4 of 4 in the only cell. "
+    )
+    assert "failed_share (by up to -" in found.conclusion
+    safe = mc.sensitivity(path, overrides={"deadline": "[100, 50, 20]"})
+    assert safe.times == 2
+    assert "recover depends" not in safe.conclusion
+
+
+def test_the_peak_is_that_of_a_round(file: Path) -> None:
+    """In a tenth of a round meets its capacity what came by chance: more than on average."""
+    peak = mc.sensitivity(file, replications=30).means.filter(metric="peak").row(0, named=True)
+    assert peak["unit"] == "x capacity"
+    assert peak["shorter_rounds"] > 1.2 * peak["mean"]

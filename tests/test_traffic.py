@@ -27,7 +27,7 @@ from mc import experiment, kernel
 from mc.experiment import ExperimentError
 from mc.kernel.choice import choose
 from mc.model import Cell, chain_kind, tables
-from mc.runner.halving import with_half_rounds
+from mc.runner.shorter import with_shorter_rounds
 from mc.runner.simulation import plan_blocks, simulate_block
 
 
@@ -382,7 +382,7 @@ def test_times_usual_divides_by_what_arrives_in_the_window(tmp_path: Path) -> No
 def test_half_rounds_are_the_same_traffic() -> None:
     for traffic in TRAFFIC.values():
         cell = make(traffic=traffic)
-        half = with_half_rounds(cell)
+        half = with_shorter_rounds(cell, times=2)
         assert half.rounds == 2 * cell.rounds
         assert half.mean_requests == pytest.approx(cell.mean_requests)
         for start, stop in ((0, 100), (1990, 2010), (3000, 4000)):

@@ -75,7 +75,9 @@ def answer(
         names = "; ".join(one.policy for one in rest)
         yield Text("")
         yield from wrapped(f"Not surely better: {names}.")
-    yield from scorecard_lines(results, 16, width)
+    # where nobody times out only the breaker keeps a run from coming back, and its line says so
+    without = ("recovered", "recovery", "drain") if question.timeout is None else ()
+    yield from scorecard_lines(results, 16, width, without)
     yield Text("")
     yield from wrapped(_model(question))
     yield Text("")
@@ -90,6 +92,11 @@ def _told(question: Question, results: Results) -> str:
         if fault.failure_rate:
             return (
                 f"fails {100 * fault.failure_rate:g} % of the {usual:,.10g} calls/s that it serves"
+            )
+        if fault.end is not None:
+            return (
+                f"goes from {fault.capacity:,.10g} to {fault.end:,.10g} calls/s in place of "
+                f"{usual:,.10g}"
             )
         if not fault.capacity:
             return f"serves nothing in place of {usual:,.10g} calls/s"
@@ -180,7 +187,7 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
         text += f", {recovery} after the fault." if recovery else "."
     elif gone:
         text += f" The last retry is gone {gone} after the fault."
-    slowest = min((fault.capacity for fault in question.faults if fault.capacity), default=math.inf)
+    slowest = min((fault.slowest for fault in question.faults if fault.slowest), default=math.inf)
     in_queue = question.queue / slowest
     if question.deadline is not None and in_queue > question.deadline:
         text += (
@@ -256,5 +263,6 @@ def _model(question: Question) -> str:
         )
     return (
         f"The model: {how}. Every layer retries a failure without telling kinds of failure apart. "
-        "Breakers, ramps, other budgets: experiments/README.md has the keys."
+        "The breaker is resilience4j's, one for each client, open for 10 s, not 60 s; the retries "
+        "that wait for it to close may open it again. Others: experiments/README.md has the keys."
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _QUESTIONS: Final = {
     "rate": "How many requests arrive, in a second (250/s)",
     "capacity": "How many calls can the dependency serve (400/s)",
-    "fault": "What happens (45 s at 20 %; 45 s; 8 s failing 30 %)",
+    "fault": "What happens (45 s at 20 %; 45 s; 8 s failing 30 %; 30 s from 20 % to 100 %)",
     "layers": "Attempts of each layer that retries, the outermost first (2x3x2)",
     "deadline": "After which time is a request given up and not retried any more (300 ms, or none)",
     "timeout": "After which time does a caller give up a call that waits, to retry (1 s, or none)",
@@ -47,8 +47,8 @@ def ask(
         typer.Option(
             metavar="FAULT",
             help='What happens: "45 s" (nothing is served), "45 s at 20 %" of the capacity, '
-            '"45 s at 80/s", "8 s failing 30 %", or several, one after the other: '
-            '"45 s at 20 %, 30 s at 50 %".',
+            '"45 s at 80/s", "30 s from 20 % to 100 %" (a straight line), "8 s failing 30 %", or '
+            'several, one after the other: "45 s at 20 %, 30 s from 20 % to 100 %".',
         ),
     ] = None,
     layers: Annotated[

@@ -148,7 +148,8 @@ def _blocks(
 def _rank(cell: Mapping[str, Any]) -> tuple[bool, bool, float]:
     """The candidates first, then the others by their distance, what is not feasible last."""
     distance = cell["mean"] if cell["difference"] is None else cell["difference"]
-    return not cell["candidate"], cell["feasible"] == "no", abs(distance)
+    is_out = cell["feasible"] == "no" or cell["candidate"] is None
+    return not cell["candidate"], is_out, abs(distance)
 
 
 def _with_error(cell: Mapping[str, Any], name: str, metric: str) -> str:
@@ -179,6 +180,8 @@ def _standing(cell: Mapping[str, Any]) -> Text:
 
     if cell["feasible"] == "no":
         return Text("not feasible", "dim")
+    if cell["candidate"] is None:
+        return Text(cell["feasible"].replace(" ", "\n"), "yellow")
     if cell["best"]:
         return Text("best", "bold green")
     standing = "may be best" if cell["candidate"] else "worse than\nanother"
@@ -187,6 +190,15 @@ def _standing(cell: Mapping[str, Any]) -> Text:
 
 
 def _answer(ranked: Sequence[Entry]) -> str:
+    apart = [entry.name for entry in ranked if entry.cell["candidate"] is None]
+    if not apart:
+        return _best_of(ranked)
+    compared = [entry for entry in ranked if entry.cell["candidate"] is not None]
+    told = f"{_best_of(compared)} " if compared else ""
+    return f"{told}Not compared, for their undecided requests: {_listed(apart)}."
+
+
+def _best_of(ranked: Sequence[Entry]) -> str:
     winner = [entry.name for entry in ranked if entry.cell["best"]]
     if winner:
         return f"Best: {_listed(winner)}."
@@ -197,7 +209,7 @@ def _answer(ranked: Sequence[Entry]) -> str:
     told = ""
     if None not in needed:
         told = f" About {_rounded(max(needed))} replications decide it, if means stay as they are."
-    if len(candidates) == 1:
+    if len(candidates) == 1 and candidates[0].cell["feasible"] != "yes":
         return f"One is left, but whether it satisfies the conditions is undecided.{told}"
     return f"May be best: {_listed([entry.name for entry in candidates])}.{told}"
 

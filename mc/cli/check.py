@@ -14,8 +14,8 @@ from mc.cli.stderr import errors_as_messages, progress_lines, write_message
 
 if TYPE_CHECKING:
     from mc.experiment import Claim, Experiment
-    from mc.model import Parameter
-    from mc.model.waits import Layer, Wait
+    from mc.model import Cell, Parameter
+    from mc.model.waits import Wait
 
 MANY_CELLS: Final = 10_000
 """From so many on it is said how much memory they take."""
@@ -25,7 +25,7 @@ MAX_CHAINS: Final = 12
 
 OF_WAITS: Final = (
     *("tries", "chain", "backoff_base", "backoff_factor", "backoff_cap", "jitter", "jitter_share"),
-    *("first_wait", "deadline", "rounds_per_second"),
+    *("first_wait", "deadline", "queue", "timeout", "rounds_per_second"),
 )
 """Parameters on which waits depend."""
 
@@ -183,13 +183,14 @@ def _varied_by(source: Mapping[str, Any], name: str) -> str:
     return f"by {' and '.join(kinds) or ('the grid' if name in axes else 'the design')}"
 
 
-def _lives(experiment: Experiment) -> dict[str, float]:
-    """The longest time that a request can live in each policy, in seconds."""
+def _lives(experiment: Experiment) -> dict[str, float | None]:
+    """The longest time that a request can live in each policy, in seconds; None: no limit."""
     lives: dict[str, float] = {}
     for point in experiment.points:
-        life = point.parameters.longest_wait / point.parameters.rounds_per_second
+        cell = point.parameters
+        life = math.inf if cell.longest_life is None else cell.longest_life / cell.rounds_per_second
         lives[point.policy] = max(life, lives.get(point.policy, 0.0))
-    return lives
+    return {policy: life if life < math.inf else None for policy, life in lives.items()}
 
 
 def _wait_lines(experiment: Experiment) -> list[str]:
@@ -207,7 +208,7 @@ def _wait_lines(experiment: Experiment) -> list[str]:
         named = ", ".join([*([] if point.policy == "default" else [point.policy]), *values])
         if cell.max_attempts > 1:
             names = layer_names(experiment.source, len(cell.layers))
-            text = _chain_text(cell.layers, names, cell.rounds_per_second)
+            text = _chain_text(cell, names)
             chains.setdefault(text, {})[named or point.scenario] = None
     lines = [
         f"{next(iter(names))}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {text}"
@@ -216,8 +217,10 @@ def _wait_lines(experiment: Experiment) -> list[str]:
     return lines + ([f"and {len(chains) - MAX_CHAINS:,} more"] if len(chains) > MAX_CHAINS else [])
 
 
-def _chain_text(layers: tuple[Layer, ...], names: Sequence[str], per_second: float) -> str:
+def _chain_text(cell: Cell, names: Sequence[str]) -> str:
     from mc.model import units, waits
+
+    layers, per_second = cell.layers, cell.rounds_per_second
 
     def time(rounds: float) -> str:
         return units.format_time(rounds / per_second)
@@ -228,8 +231,10 @@ def _chain_text(layers: tuple[Layer, ...], names: Sequence[str], per_second: flo
             own = "waits" if len(layers) == 1 else f"{name} waits"
             within = "" if layer.deadline is None else f" within {time(layer.deadline)}"
             texts.append(f"{own} {_waits_text(waits.waits_of(layer), per_second)}{within}")
-    life = time(waits.longest_life(layers))
-    return f"{'; '.join(texts)}; a request lives up to {life}"
+    life = cell.longest_life
+    lives = "as long as its calls wait in the queue" if life is None else f"up to {time(life)}"
+    included = " with its time-outs" if cell.queue and cell.timeout is not None else ""
+    return f"{'; '.join(texts)}; a request lives {lives}{included}"
 
 
 def _waits_text(listed: Sequence[Wait], per_second: float) -> str:

@@ -75,7 +75,8 @@ def _blocks(
         "Means ± half of their 95 % interval, each alone; none where the replications are too few "
         "for one. A cell is on the frontier if no other is better in one mean and as good in the "
         "other; the answers of a table hold together with 95 %. Undecided: for want of "
-        "replications; one of these: one of the equal cells is on it, or more."
+        "replications; one of these: one of the equal cells is on it, or more. Undecided requests: "
+        "too many, so the cell is compared with none."
     )
     told = [metric_for_reader(metric, source) for metric in metrics]
     one, other = (head.replace(", ", "\n") for head, _ in told)
@@ -111,7 +112,7 @@ def _shown(question: Question, metrics: tuple[str, str], every: bool) -> list[En
     entries = sorted(question.entries.values(), key=lambda entry: entry.cell[metrics[0]])
     if every or len(entries) <= MAX_ENTRIES:
         order = {"yes": 0, "undecided": 1, "no": 2}
-        return sorted(entries, key=lambda entry: order[entry.cell["group_on"]])
+        return sorted(entries, key=lambda entry: order.get(entry.cell["group_on"], 3))
     first: list[Entry] = []
     undecided: list[Entry] = []
     others: list[Entry] = []
@@ -123,7 +124,8 @@ def _shown(question: Question, metrics: tuple[str, str], every: bool) -> list[En
             first.append(entry)
         else:
             (undecided if on == "undecided" else others).append(entry)
-        least = min(least, mean)
+        if on in ("yes", "undecided", "no"):  # else it is compared with none
+            least = min(least, mean)
     if len(first) > MAX_ENTRIES:
         return [first[i * (len(first) - 1) // (MAX_ENTRIES - 1)] for i in range(MAX_ENTRIES)]
     return [*first, *undecided, *others][:MAX_ENTRIES]

@@ -60,7 +60,8 @@ def _facts(plan: Plan) -> Facts:
             + (f", of which {plan.n_done:,} are there" if plan.n_done else ""),
             "shards": f"{plan.n_shards:,}",
             "on disk": f"about {size(plan.n_bytes)}"
-            + (f", of which {size(plan.n_bytes_there)} are there" if plan.n_bytes_there else ""),
+            + (f", of which {size(plan.n_bytes_there)} are there" if plan.n_bytes_there else "")
+            + "; the page and its figures not counted",
             "memory": f"about {size(plan.memory_bytes)}, and {size(plan.page_memory_bytes)} for "
             "the page",
             "time": _time_text(plan),

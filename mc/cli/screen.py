@@ -98,16 +98,19 @@ def _title(results: Results) -> str:
 # --- scorecards -----------------------------------------------------------------------------------
 
 
-def scorecard_lines(results: Results, room: int, width: int) -> list[Text]:
+def scorecard_lines(
+    results: Results, room: int, width: int, without: Collection[str] = ()
+) -> list[Text]:
     """Write the scorecards of the scenarios in which most happens; of the others a sentence each.
 
-    As many as fit `room` lines; the first of them even if it does not.
+    As many as fit `room` lines; the first of them even if it does not. The metrics in `without`
+    get no column.
     """
     from mc.decisions.scorecard import MOST_LINES, scorecards
 
     n_scenarios = results.cells["scenario"].n_unique()
     most_lines = max(3, min(MOST_LINES, (room - 2) // n_scenarios - _HEAD_LINES))
-    cards = scorecards(results, most_lines)
+    cards = scorecards(results, most_lines, without)
     with_name = len(cards) > 1
     texts = {card.scenario: _sentence(card, with_name, width) for card in cards}
     tables = {card.scenario: _Table(card, with_name) for card in cards if not card.alike}
@@ -300,7 +303,7 @@ def _range(score: Score | None) -> str:
         return ""
     if score.of_runs and score.low is not None and score.high is not None:
         return f"({share_ends(score.low, score.high)})" if score.ends() else ""
-    return "–".join(score.ends())
+    return "–".join(dict.fromkeys(score.ends()))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
@@ -318,7 +321,7 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
     if any(not score.is_known for score in scores):
         parts.append("–: so few runs have one, or so skewed, that their mean is not known")
     if any(line.undecided for table in tables for line in table.card.lines):
-        parts.append("†: requests are undecided")
+        parts.append("†: requests are undecided: failed and late are not compared")
     left_out = dict.fromkeys(name for table in tables for name in table.card.left_out)
     if left_out:
         parts.append(f"no room for {' and '.join(left_out)}: show --metric NAME")

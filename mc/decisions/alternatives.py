@@ -11,7 +11,7 @@ import polars as pl
 from mc.decisions.scorecard import ALIKE_LOAD, ALIKE_SHARE
 from mc.experiment import cells_of
 from mc.statistics import LEVEL, intervals
-from mc.store import Results
+from mc.store import Results, undecided
 
 FAILURES: Final = "dropped"
 """How failures are counted: over the whole run, for a fault may cost requests after its end."""
@@ -123,8 +123,11 @@ def _change(
     if metric == FAILURES:
         matters = ALIKE_SHARE * mean_of(results, baseline, "requests")
     is_sure = half is not None and abs(difference) > half and abs(difference) >= matters
+    may_be_later = metric == FAILURES and cell in undecided(results)
+    if may_be_later and difference < 0:
+        is_sure = False
     # without an interval hardly any replication differs
-    is_alike = not is_sure and abs(difference) + (half or 0.0) < matters
+    is_alike = not is_sure and not may_be_later and abs(difference) + (half or 0.0) < matters
     return Change(metric, present, other, difference, half, is_sure, is_alike)
 
 
@@ -157,11 +160,12 @@ def recommended(results: Results, found: Sequence[Alternative]) -> Alternative |
     present = present_of(results)
     retries = {cell: of_cell.max_attempts > 1 for cell, of_cell in cells_of(results.cells).items()}
     now = (mean_of(results, present["cell"], FAILURES), mean_of(results, present["cell"], LOAD))
+    late = undecided(results)  # fewer failures of these may only be later ones
     choice: list[tuple[float, float, Alternative | None]] = [(*now, None)]
     choice += [
         (one.failures.other, one.load.other, one)
         for one in found
-        if retries[one.cell] and one.verdict in ("better", "trade")
+        if retries[one.cell] and one.verdict in ("better", "trade") and one.cell not in late
     ]
     slack = AS_GOOD * mean_of(results, present["cell"], "window_requests")
     least = min(failures for failures, _, _ in choice)

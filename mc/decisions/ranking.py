@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mc import statistics, store
 from mc.decisions.choosing import QuestionError, Wanted, metric_named, several
-from mc.decisions.rivals import Rivals, Say, ask, questions, read_rivals
+from mc.decisions.rivals import UNDECIDED_REQUESTS, Rivals, Say, ask, questions, read_rivals
 from mc.experiment.messages import quote
 from mc.model import METRICS, OVER_CAPACITY, Metric, units
 from mc.model.digits import readers_second, rounds_per_second
@@ -85,8 +85,10 @@ def best(
         only a bound for the worst case, for want of replications in which the cells differ;
         `n_needed`, about how many replications give an interval in place of a bound, or decide
         about a candidate if means stay as they are, NULL where nothing is open or cells never
-        differed; `feasible` (yes, no, undecided); `candidate`, whether it cannot be told from the
-        best; `best`, whether it is the only
+        differed; `feasible` (yes, no, undecided; of a cell of which too many requests are undecided
+        when the run ends to compare these metrics "undecided requests", it does not compete);
+        `candidate`, whether it cannot be told from the best, NULL where it does not compete;
+        `best`, whether it is the only
         candidate, and surely feasible; `n`, the replications in which every competing cell has a
         value; `group`: cells of one group are equal in all that is asked, in every replication, and
         count as one.
@@ -157,9 +159,11 @@ def _ranked(
         for values in rivals.values[of.name]
     ]
     objective = _together(rivals.values[metric])
-    answer = find_best(objective, goal, constraints, level)
+    answer = find_best(objective, goal, constraints, level, rivals.competes)
     is_best = np.arange(rivals.names.height) == (-1 if answer.best is None else answer.best)
-    out = answer.feasible == NO  # it competes with none: a difference would only confuse
+    feasible = np.where(rivals.competes, answer.feasible, UNDECIDED_REQUESTS)
+    # they compete with none: a difference would only confuse
+    out = (answer.feasible == NO) | ~rivals.competes
     is_bound = (answer.needed > rivals.n) & ~out
     to_decide = np.where(answer.to_decide > 0, answer.to_decide, np.nan)
     is_share = METRICS[metric].is_indicator and len(rivals.values[metric]) == 1
@@ -174,8 +178,8 @@ def _ranked(
         high=_finite(np.where(out, np.nan, answer.high)),
         is_bound=pl.Series(is_bound),
         n_needed=_finite(np.ceil(np.where(is_bound, answer.needed, to_decide))).cast(pl.Int64),
-        feasible=pl.Series(answer.feasible.tolist()),
-        candidate=pl.Series(answer.candidate),
+        feasible=pl.Series(feasible.tolist()),
+        candidate=pl.Series(answer.candidate).set(pl.Series(~rivals.competes), None),
         best=pl.Series(is_best),
         n=pl.lit(rivals.n, pl.Int64),
     )
@@ -263,7 +267,8 @@ def frontier(
     polars.DataFrame
         For each cell: `cell`, the coordinates; for both metrics a column of its name, the mean,
         and one with `_half_width`, half the length of its 95 % interval, alone, NULL where it has
-        none; `on` the frontier (yes, no, undecided), all answers together at `level`;
+        none; `on` the frontier (yes, no, undecided; "undecided requests" as for `best`), all
+        answers together at `level`;
         `dominated_by`, the number of a cell that surely beats it, NULL without one; `n` and
         `group`, as for `best`; `group_on`, the answer about the group, taken as one. Of cells that
         were equal in every replication one may beat the others: where the group is on the frontier,
@@ -323,7 +328,8 @@ def _on_frontier(
 ) -> pl.DataFrame:
     """The lines of `frontier` about the rivals of one question."""
     values = [rivals.values[metric.name][0] for metric in metrics]
-    answer = find_frontier(values[0], values[1], goals, level)
+    answer = find_frontier(values[0], values[1], goals, level, rivals.competes)
+    on = np.where(rivals.competes, answer.on, UNDECIDED_REQUESTS)
     numbers = rivals.names["cell"].to_list()
     by = [numbers[k] if k >= 0 else None for k in answer.dominated_by.tolist()]
     columns: dict[str, pl.Series] = {}
@@ -331,7 +337,7 @@ def _on_frontier(
         columns |= _estimate(metric.name, *mean_and_half_width(value, is_share=metric.is_indicator))
     return rivals.names.with_columns(
         **columns,
-        on=pl.Series(answer.on.tolist()),
+        on=pl.Series(on.tolist()),
         dominated_by=pl.Series(by, dtype=pl.Int32),
         n=pl.lit(rivals.n, pl.Int64),
     )

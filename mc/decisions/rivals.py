@@ -19,13 +19,16 @@ from mc.model.digits import counted
 from mc.statistics import Stack
 from mc.statistics.best import Paired
 from mc.statistics.rows import RATIO_STEPS, Numbers, span_of
-from mc.store import FolderError, Results, cell_name
+from mc.store import FolderError, Results, cell_name, not_comparable
 
 MIN_REPLICATIONS: Final = 30
 """With fewer no paired interval is to be trusted."""
 
 MAX_CELLS: Final = 2000
 """Each is compared with each other."""
+
+UNDECIDED_REQUESTS: Final = "undecided requests"
+"""The answer about a cell that does not compete, see `store.not_comparable`."""
 
 Say = Callable[[str], None]
 """Takes a sentence for the user: what is left out of an answer, or why there is none."""
@@ -46,13 +49,16 @@ class Rivals:
     values : mapping of str to list of Paired
         For each metric its values in those settings in which it is defined.
     digests : list of bytes, of length K
-        A hash of all values of each rival: equal if they are.
+        A hash of all values of each rival, and of whether it competes: equal if they are.
+    competes : ndarray of bool, shape (K,)
+        Whether its values can be compared with others in all settings.
     """
 
     names: pl.DataFrame
     n: int
     values: Mapping[str, list[Paired]]
     digests: list[bytes]
+    competes: NDArray[np.bool_]
 
 
 # --- which cells ----------------------------------------------------------------------------------
@@ -169,6 +175,8 @@ def read_rivals(
         ]
         for name, numbers_of in taken.items()
     }
+    out = not_comparable(results, [metric.name for metric in metrics])
+    competes = np.array([out.isdisjoint(of) for of in zip(*numbers, strict=True)], np.bool_)
     chosen = slice(None) if known.all() else known  # of millions of rows no copy for nothing
     return Rivals(
         names=rivals.select(([] if across else ["cell"]) + names + _budget_texts(names)),
@@ -177,7 +185,8 @@ def read_rivals(
             name: [Paired(part.numbers[:, chosen], part.divisors, span) for part, span in some]
             for name, some in parts.items()
         },
-        digests=_digests([part for some in parts.values() for part, _ in some], known),
+        digests=_digests([part for some in parts.values() for part, _ in some], known, competes),
+        competes=competes,
     )
 
 
@@ -306,9 +315,11 @@ def ask(rivals: Rivals, answer: Callable[[Rivals], pl.DataFrame]) -> pl.DataFram
     )
 
 
-def _digests(parts: Sequence[Numbers], known: NDArray[np.bool_]) -> list[bytes]:
-    """A hash of all values of each rival; ratios of counters are the fractions that they are."""
-    digests = [hashlib.sha256() for _ in parts[0].numbers]
+def _digests(
+    parts: Sequence[Numbers], known: NDArray[np.bool_], competes: NDArray[np.bool_]
+) -> list[bytes]:
+    """A hash of each rival, see `Rivals`; ratios of counters are the fractions that they are."""
+    digests = [hashlib.sha256(own.tobytes()) for own in competes]
     for part in parts:
         quotients = part.quotients
         values: NDArray[Any] = part.numbers if quotients is None else quotients
@@ -324,4 +335,4 @@ def _some(rivals: Rivals, chosen: list[int]) -> Rivals:
 
     values = {name: [of(part) for part in parts] for name, parts in rivals.values.items()}
     digests = [rivals.digests[k] for k in chosen]
-    return Rivals(rivals.names[chosen], rivals.n, values, digests)
+    return Rivals(rivals.names[chosen], rivals.n, values, digests, rivals.competes[chosen])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from mc.model.digits import (
     rounds_per_second,
     short_estimate,
 )
-from mc.statistics.best import NO, YES, Goal
+from mc.statistics.best import UNDECIDED, YES, Goal
 from mc.store import Results, place_name, undecided
 
 _T = TypeVar("_T")
@@ -242,7 +242,9 @@ class Scorecard:
         )
 
 
-def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard]:
+def scorecards(
+    results: Results, most_lines: int = MOST_LINES, without: Collection[str] = ()
+) -> list[Scorecard]:
     """Make the scorecard of each scenario.
 
     Parameters
@@ -251,6 +253,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
         Of a finished run.
     most_lines : int
         Of a sweep.
+    without : collection of str
+        Metrics that get no column.
 
     Returns
     -------
@@ -262,7 +266,8 @@ def scorecards(results: Results, most_lines: int = MOST_LINES) -> list[Scorecard
     What is surely best is found by `mc.best`, the frontier by `mc.frontier`, for `failed_share` and
     the load; both take rows, so a folder of histograms has neither.
     """
-    estimates = _estimates(results, [metric for metric, _ in _columns()])
+    metrics = [metric for metric, _ in _columns() if metric not in without]
+    estimates = _estimates(results, metrics)
     groups = results.cells.group_by("scenario", maintain_order=True)
     return [
         _scorecard(results, str(scenario), cells, estimates, most_lines)
@@ -310,11 +315,11 @@ def _scorecard(
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
-    groups = _sweep_groups(cells, estimates, table, most_lines) if is_sweep else _each(cells)
+    late = undecided(results)
+    groups = _sweep_groups(cells, estimates, table, late, most_lines) if is_sweep else _each(cells)
     flips: tuple[str, ...] = ()
     if is_sweep:
         groups, flips = _with_flips(cells, estimates, groups, varying, most_lines)
-    late = undecided(results)
     best = {} if is_sweep else _best(results, cells, columns)
     shown = cells.filter(pl.col("cell").is_in([cell for group in groups for cell in group]))
     by_cell = {line["cell"]: line for line in shown.iter_rows(named=True)}
@@ -512,6 +517,7 @@ def _sweep_groups(
     cells: pl.DataFrame,
     estimates: pl.DataFrame,
     table: pl.DataFrame | None,
+    late: Collection[int],
     most: int,
 ) -> list[list[int]]:
     """The frontier, thinned out where it is long, and the policies that are not on it."""
@@ -520,19 +526,19 @@ def _sweep_groups(
         for metric in ("failed_share", "multiplier")
     }
 
-    def failures(cell: int) -> tuple[float, float]:
+    def failures(cell: int) -> tuple[bool, float, float]:
         first, second = (np.inf if one[cell] is None else one[cell] for one in means.values())
-        return first, second
+        return cell in late, first, second
 
     policy = dict(cells.select("cell", "policy").iter_rows())
     chosen: list[list[int]] = []
     if table is not None:
-        candidates = table.filter(pl.col("group_on") != NO)
+        candidates = table.filter(pl.col("group_on").is_in([YES, UNDECIDED]))
         groups = candidates.group_by("group", maintain_order=True).agg("cell")["cell"].to_list()
         # of those that are undecided only the ones that none beats in both means
         kept: list[list[int]] = []
         for group in sorted(groups, key=lambda group: failures(group[0])):
-            if all(failures(group[0])[1] < failures(other[0])[1] for other in kept):
+            if all(failures(group[0])[2] < failures(other[0])[2] for other in kept):
                 kept.append(group)
         chosen = kept
     names = list(dict.fromkeys(policy.values()))

@@ -53,7 +53,9 @@ CELL_COLUMNS: Final[dict[str, Column]] = (
             "int32", "attempts", "most attempts of one request: the product of tries"
         ),
         "longest_wait": Column(
-            "int64", "rounds", "most rounds between an arrival and its last attempt"
+            "int64",
+            "rounds",
+            "most rounds between an arrival and its last attempt, if no call waits",
         ),
         MEAN_REQUESTS: Column("float", "requests", "mean of a run; NULL with workers"),
         MEAN_WINDOW_REQUESTS: Column(

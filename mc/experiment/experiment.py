@@ -18,8 +18,11 @@ from mc.experiment.remarks import (
     MOST_SAVED,
     calm_remark,
     effect_of,
+    memory_remark,
+    place_of,
     saving_remark,
     share_saved,
+    ties_remark,
 )
 from mc.model import PARAMETERS, Cell, Generator, Thresholds, has_queue, rejects, units
 from mc.model.digits import MIN_REPLICATIONS, counted
@@ -207,13 +210,23 @@ class Experiment:
         """What is allowed, but hardly meant."""
         remarks = []
         for remark, is_so in HARDLY_MEANT.items():
-            scenarios = {point.scenario for point in self.points if is_so(point.parameters)}
-            if scenarios:
-                remarks.append(f"{remark}, in {', '.join(sorted(scenarios))}")
+            points = [point for point in self.points if is_so(point.parameters)]
+            if points:
+                remarks.append(f"{remark}, in {self._where(points)}")
         calm = calm_remark((point.scenario, point.parameters) for point in self.points)
-        remarks += [calm] if calm else []
+        named = [
+            (place_of(point.scenario, point.policy), point.parameters) for point in self.points
+        ]
+        remarks += filter(None, (calm, ties_remark(named), memory_remark(named)))
         remarks += [*self._saved_up(), *self._cut_waits(), *self._idle()]
         return (*remarks, *self._without_baseline())
+
+    def _where(self, points: Sequence[Point]) -> str:
+        """Name the scenarios of some cells, or their policies if others have none of them."""
+        policies = dict.fromkeys(point.policy for point in points)
+        if len(policies) < len({point.policy for point in self.points}):
+            return first_of(list(policies))
+        return ", ".join(sorted({point.scenario for point in points}))
 
     def _saved_up(self) -> list[str]:
         """Where the calm before the fault decides what a budget does."""
@@ -234,7 +247,7 @@ class Experiment:
             if (point.policy, cell.layers) in checked:
                 continue
             checked.add((point.policy, cell.layers))
-            name = point.scenario if point.policy == "default" else f"policy {point.policy}"
+            name = place_of(point.scenario, point.policy)
             for layer in cell.layers:
                 base, factor, cap = layer.backoff[:3]
                 texts = [units.format_time(x / cell.rounds_per_second) for x in (base, cap)]

@@ -54,8 +54,9 @@ CALM_LOSS: Final = 0.001
 _QUEUE_TIMEOUTS: Final = 3
 """With time-outs it has room for what is served in so many: more than anybody waits for."""
 
-_SECONDS_OF_WORK: Final = 20.0
-"""So long should the experiment take on one core."""
+_SECONDS_OF_WORK: Final = 10.0
+"""So long should the experiment take on one core: of a common service there are 200 replications,
+enough for every interval, with an error below the digits that an answer has."""
 
 _SECONDS_A_REQUEST: Final = 2e-7
 """About what a request costs with its retries and rounds, in the general loop."""
@@ -75,11 +76,19 @@ class Fault(NamedTuple):
         Calls served in a second.
     failure_rate : float
         Chance that a served call fails.
+    end : float or None
+        To which the capacity goes in a straight line; None where it stays.
     """
 
     seconds: float
     capacity: float
     failure_rate: float
+    end: float | None = None
+
+    @property
+    def slowest(self) -> float:
+        """The least that is served in a second."""
+        return self.capacity if self.end is None else min(self.capacity, self.end)
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,11 @@ class Question:
     def fault_s(self) -> float:
         """Seconds from the begin of the first fault to the end of the last."""
         return sum(fault.seconds for fault in self.faults)
+
+    @property
+    def attempts(self) -> int:
+        """Most attempts of one request."""
+        return math.prod(self.layers)
 
     @property
     def queue(self) -> int:
@@ -274,8 +288,9 @@ def read_faults(text: str, capacity: float) -> tuple[Fault, ...]:
     Parameters
     ----------
     text : str
-        ``45 s`` (nothing), ``45 s at 20 %`` (of the capacity), ``45 s at 80/s``, or
-        ``8 s failing 30 %``; several with commas between them.
+        ``45 s`` (nothing), ``45 s at 20 %`` (of the capacity), ``45 s at 80/s``,
+        ``30 s from 20 % to 100 %`` (ever more), or ``8 s failing 30 %``; several with commas
+        between them.
     capacity : float
         The usual one, in a second.
 
@@ -292,28 +307,42 @@ def read_faults(text: str, capacity: float) -> tuple[Fault, ...]:
     if None in faults:
         raise AskError(
             'must be like "45 s" (an outage), "45 s at 20 %" (of the capacity), "45 s at 80/s", '
-            '"8 s failing 30 %", or several such as "45 s at 20 %, 30 s at 50 %", '
-            f"got {text!r}; for ramps and pauses write faults = [...] into the file that ask makes"
+            '"30 s from 20 % to 100 %" (ever more), "8 s failing 30 %", or several such as '
+            f'"45 s at 20 %, 10 s at 100 %, 30 s at 50 %", got {text!r}'
         )
     return tuple(fault for fault in faults if fault)
 
 
 def _fault(text: str, capacity: float) -> Fault | None:
-    found = re.fullmatch(r"\s*(.+?)(?:\s+(at|failing)\s+(.+?))?\s*", text)
+    found = re.fullmatch(r"\s*(.+?)(?:\s+(at|failing|from)\s+(.+?)(?:\s+to\s+(.+?))?)?\s*", text)
     length = None if found is None else units.parse(found[1], "time")
-    if found is None or length is None or length.value <= 0:
+    if (
+        found is None
+        or length is None
+        or length.value <= 0
+        or (found[2] == "from") != bool(found[4])
+    ):
         return None
-    if found[2] is None:
-        return Fault(length.value, 0.0, 0.0)
-    share = units.parse(re.sub(r"(?<=[0-9])%", " %", found[3]), "share")
-    if share is not None and share.value <= 1:
-        if found[2] == "failing":
-            return Fault(length.value, capacity, share.value)
-        return Fault(length.value, share.value * capacity, 0.0)
-    rate = units.parse(found[3], "rate")
-    if rate is None or found[2] == "failing" or rate.value > capacity:
+    if found[2] == "failing":
+        share = _share(found[3])
+        return None if share is None else Fault(length.value, capacity, share)
+    first, last = (_served(part, capacity) for part in (found[3] or "0 %", found[4] or "0 %"))
+    if first is None or last is None:
         return None
-    return Fault(length.value, rate.value, 0.0)
+    return Fault(length.value, first, 0.0, last if found[4] else None)
+
+
+def _served(text: str, capacity: float) -> float | None:
+    """What is left of a capacity: a share of it, or a rate that is no higher."""
+    share, rate = _share(text), units.parse(text, "rate")
+    if share is not None:
+        return share * capacity
+    return None if rate is None or rate.value > capacity else rate.value
+
+
+def _share(text: str) -> float | None:
+    share = units.parse(re.sub(r"(?<=[0-9])%", " %", text), "share")
+    return None if share is None or share.value > 1 else share.value
 
 
 # --- the experiment -------------------------------------------------------------------------------
@@ -361,6 +390,9 @@ def policies(question: Question) -> dict[str, dict[str, object]]:
             "backoff_base": _time(4 * base),
             "backoff_cap": _time(4 * cap),
         }
+    # by default it is open for a minute: as long as most runs after their fault
+    breaker = {"kind": "resilience4j", "wait_duration_in_open_state": "10 s"}
+    found["circuit breaker, open for 10 s"] = {"tries": tries, "breaker": breaker}
     if max(tries) < 3:
         found["3 attempts, outermost layer"] = {"tries": [3, *[1] * (n - 1)]}
         found["3 attempts, outermost layer, budget 10 %"] = {"tries": [3, *[1] * (n - 1)], **budget}
@@ -450,7 +482,7 @@ def _fault_lines(question: Question) -> Iterator[str]:
     """Say what happens; one fault may be changed most easily where it has lines of its own."""
     start = _CALM_S
     first, *others = question.faults
-    if not others:
+    if not others and first.end is None:
         yield _line("fault_start", _time(start), "calm before")
         yield _line("fault_rounds", _time(first.seconds), "the fault")
         yield _line("fault_capacity", _rate(first.capacity), "calls served meanwhile")
@@ -458,7 +490,7 @@ def _fault_lines(question: Question) -> Iterator[str]:
             share = f"{100 * first.failure_rate:.10g} %"
             yield _line("fault_failure_rate", share, "served calls that fail meanwhile")
         return
-    yield f"{'faults = [':<32}# one after the other; failure_rate: of served calls"
+    yield f"{'faults = [':<32}# capacity_end: it goes there; failure_rate: of served calls"
     for fault in question.faults:
         entry = {
             "start": _time(start),
@@ -466,6 +498,8 @@ def _fault_lines(question: Question) -> Iterator[str]:
             "capacity": _rate(fault.capacity),
             "failure_rate": fault.failure_rate,
         }
+        if fault.end is not None:
+            entry["capacity_end"] = _rate(fault.end)
         yield f"    {_toml(entry)},"
         start += fault.seconds
     yield "]"
@@ -473,7 +507,10 @@ def _fault_lines(question: Question) -> Iterator[str]:
 
 def _length(question: Question) -> float:
     """Seconds of a run."""
-    return _CALM_S + question.fault_s + max(_AFTER_S, question.fault_s, 5 * question.backoff[1])
+    # of a request whose calls all time out
+    patience = min(question.deadline or math.inf, (question.timeout or 0.0) * question.attempts)
+    after = max(_AFTER_S, question.fault_s, 5 * question.backoff[1], 2 * math.ceil(patience))
+    return _CALM_S + question.fault_s + after
 
 
 def _round(question: Question) -> float:

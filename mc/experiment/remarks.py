@@ -7,15 +7,15 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from mc.experiment.messages import first_of
-from mc.model import PARAMETERS, Cell
+from mc.experiment.messages import N_NAMED, first_of
+from mc.model import PARAMETERS, Cell, units
 from mc.model.breakers import Resilience4j
-from mc.model.budgets import Ratio
+from mc.model.budgets import Aws, Finagle, Grpc, Linkerd, Ratio, Sre
 from mc.model.digits import percent
-from mc.model.waits import Backoff, longest_life, spans, waits_of
+from mc.model.waits import Backoff, Wait, longest_life, spans, waits_of
 
 MOST_SAVED: Final = 0.1
 """Of the retries that a fault can use: if more were saved in the calm before, that decides."""
@@ -25,6 +25,9 @@ MOST_OVERFLOW: Final = 0.005
 
 MOST_PENDING: Final = 0.1
 """Retries that are pending in the calm, on average: if more are, there is hardly a time without."""
+
+MOST_ROUNDED: Final = 0.05
+"""Of the retries after a time-out: if rounding brings more of them in time, a round is too long."""
 
 _ROUNDS_LOOKED_AT: Final = 1000
 """Of traffic that varies, so many rounds of the calm, evenly spread."""
@@ -37,9 +40,10 @@ def _rounds_after(cell: Cell) -> int:
 
 def _is_cut_off(cell: Cell) -> bool:
     """Whether requests of the fault may be undecided when the run ends, for they live so long."""
-    after = _rounds_after(cell)
-    in_queue = cell.max_attempts * (cell.timeout or 0) if cell.queue else 0
-    return bool(cell.all_faults) and 0 < after < cell.longest_wait + in_queue
+    life = cell.longest_life
+    if life is None:  # who can say how long calls wait
+        life = cell.longest_wait
+    return bool(cell.all_faults) and 0 < _rounds_after(cell) < life
 
 
 def _is_backlogged(cell: Cell) -> bool:
@@ -68,7 +72,7 @@ def _has_no_time_left(cell: Cell) -> bool:
     if not cell.queue or cell.timeout is None or not deadlines:
         return False
     longest = cell.timeout if cell.max_attempts > 1 else cell.timeout - 1
-    return min(deadlines) <= longest
+    return min(deadlines) <= longest and not any(_rounded_in(cell))
 
 
 def _opens_again(cell: Cell) -> bool:
@@ -92,6 +96,21 @@ def _opens_again(cell: Cell) -> bool:
 def _is_never_given_up(cell: Cell) -> bool:
     has_deadline = any(layer.deadline is not None for layer in cell.layers)
     return bool(cell.queue and cell.cancel and cell.timeout is None and not has_deadline)
+
+
+def _never_refuses(cell: Cell) -> bool:
+    """Whether there are budgets, and each allows all retries that can be made under it."""
+    with_budget = [layer for layer in cell.layers if layer.budget is not None]
+    return (
+        bool(with_budget)
+        and cell.max_attempts > 1
+        and cell.breaker is None
+        and all(
+            _share_of_primary(layer.budget)
+            >= (layer.tries if cell.budget_scope == "layer" else cell.max_attempts) - 1
+            for layer in with_budget
+        )
+    )
 
 
 HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
@@ -130,6 +149,8 @@ HARDLY_MEANT: Final[dict[str, Callable[[Cell], bool]]] = {
     "few of them, so it opens again and may stay open for ever: set a queue, or longer rounds": (
         _opens_again
     ),
+    "a budget allows as many retries as the tries can make, so it never refuses one (it is a "
+    "share: 0.1 is 10 %)": _never_refuses,
     "the queue has room for every call of the run, so none is ever refused": lambda cell: (
         cell.queue > cell.requests_in(0, cell.rounds) * cell.max_attempts > 0
     ),
@@ -147,7 +168,7 @@ def share_saved(cell: Cell) -> float:
     start, end = cell.window
     during = min(end, cell.rounds) - start
     budget = max(shares, default=0.0)
-    if budget == 0 or during <= 0 or cell.max_attempts == 1:
+    if budget == 0 or during <= 0 or cell.max_attempts == 1 or _never_refuses(cell):
         return 0.0
     # of a closed loop nobody knows it before
     before, inside = cell.requests_in(0, start), cell.mean_window_requests or 0.0
@@ -173,6 +194,75 @@ def saving_remark(shares: Mapping[str, float]) -> str:
         'budgets of libraries forget in seconds: budget = {kind = "ratio", ratio = ..., window = '
         '"10 s"}'
     )
+
+
+# --- what is remembered ---------------------------------------------------------------------------
+
+_JUDGED_S: Final = 5
+"""Seconds in which a run must be well at its end to count as recovered."""
+
+
+def memory_remark(cells: Iterable[tuple[str, Cell]]) -> str:
+    """Say where a run ends before what the fault left is over; empty where none does.
+
+    The cells are given each as in `ties_remark`.
+    """
+    places: dict[str, dict[str, None]] = {}
+    left: dict[str, float] = {}
+    for place, cell in cells:
+        after_s = _rounds_after(cell) / cell.rounds_per_second
+        for rounds, what in _memories(cell):
+            memory_s = rounds / cell.rounds_per_second
+            if 0 < after_s < memory_s + _JUDGED_S:
+                told = f"{what} {units.format_time(float(f'{memory_s:.3g}'))}"
+                left[told] = min(after_s, left.get(told, math.inf))
+                places.setdefault(told, {})[place] = None
+    if not places:
+        return ""
+    told_of = {
+        f"{told}, and {units.format_time(float(f'{left[told]:.3g}'))} are left after the fault": of
+        for told, of in places.items()
+    }
+    return (
+        "the run ends while a breaker or a budget may still act on the fault, so a service that "
+        f"would come back counts as lost: {_with_places(told_of)}. Raise rounds"
+    )
+
+
+def _memories(cell: Cell) -> Iterator[tuple[float, str]]:
+    """How many rounds a breaker or a budget acts on what it saw, and in which words.
+
+    A budget acts on the calm only where calls fail in it, or where it rejects first calls, too.
+    """
+    if not cell.all_faults:
+        return
+    if isinstance(cell.breaker, Resilience4j):
+        yield cell.breaker.wait_duration_in_open_state, "a breaker stays open for"
+    elif cell.breaker is not None:
+        yield cell.breaker.timeout, "a breaker stays open for"
+    mean = cell.requests_in(0, cell.rounds) / cell.rounds / cell.clients
+    for budget in dict.fromkeys(layer.budget for layer in cell.layers):
+        rejects = isinstance(budget, Sre) and budget.k is not None
+        if cell.failure_rate == 0 and not rejects:
+            continue
+        if isinstance(budget, Ratio | Sre) and budget.window is not None:
+            yield budget.window, "a budget remembers for"
+        elif isinstance(budget, Finagle | Linkerd):
+            yield budget.ttl, "a budget remembers for"
+        elif isinstance(budget, Grpc) and mean:  # it allows retries above half
+            missing = budget.max_tokens / 2 / budget.token_ratio
+            yield missing / mean, "the tokens of a budget come back in"
+        elif isinstance(budget, Aws) and mean:  # a success gives back one
+            yield budget.quota / mean, "the tokens of a budget come back in"
+
+
+def _with_places(places: Mapping[str, Mapping[str, None]]) -> str:
+    """List what is told, each with its cells; which file's only cells have no name."""
+    told = [
+        text + ("" if set(names) == {"default"} else f" in {first_of(list(names))}")
+        for text, names in places.items()
+    ]
+    return "; ".join(told[:N_NAMED]) + f" and {len(told) - N_NAMED} more" * (len(told) > N_NAMED)
 
 
 # --- what changes nothing -------------------------------------------------------------------------
@@ -221,6 +311,86 @@ def _remembered(backoff: Backoff) -> object:
     """What a wait depends on beside the bounds of its own, where it depends on the one before."""
     has_memory = backoff.jitter in ("decorrelated", "polly")
     return (backoff.jitter, backoff.base, backoff.first_wait) if has_memory else None
+
+
+# --- rounding -------------------------------------------------------------------------------------
+
+
+def place_of(scenario: str, policy: str) -> str:
+    """Name a cell by its policy, or by its scenario where there is one policy."""
+    return scenario if policy == "default" else f"policy {policy}"
+
+
+def ties_remark(cells: Iterable[tuple[str, Cell]]) -> str:
+    """Say which durations are so near each other that rounding decides; empty where none are.
+
+    The cells are given each with its policy, or with its scenario where that is the default.
+    """
+    places: dict[str, dict[str, None]] = {}
+    lengths: dict[str, None] = {}
+    for place, cell in cells:
+        for tie in ties(cell):
+            places.setdefault(tie, {})[place] = None
+            lengths[units.format_time(1 / cell.rounds_per_second)] = None
+    if not places:
+        return ""
+    return (
+        f"rounds of {first_of(list(lengths))} decide whether calls are served and retried in time, "
+        f"and may decide whether a run recovers, for these lie too near each other: "
+        f"{_with_places(places)}. "
+        "Shorter rounds or values that clearly differ are safe, and `retrystorm sensitivity FILE` "
+        "compares"
+    )
+
+
+def ties(cell: Cell) -> Iterator[str]:
+    """Name the durations that the model compares and of which rounding says which is longer.
+
+    A call that came in round s is served in time if the queue before it takes at most timeout - 1
+    rounds, and its retry may come already in round s + timeout: in both the part of a round counts
+    as a whole one.
+    """
+    if not cell.queue:
+        return
+
+    def time(rounds: float) -> str:
+        return units.format_time(float(f"{rounds / cell.rounds_per_second:.3g}"))
+
+    for deadline in sorted(_rounded_in(cell)):
+        yield f"timeout {time(cell.timeout or 0)} and deadline {time(deadline)}"
+    limits = [("deadline", layer.deadline) for layer in cell.layers] + [("timeout", cell.timeout)]
+    given = [(rounds, name) for name, rounds in limits if rounds is not None]
+    limit, name = min(given, default=(math.inf, ""))
+    capacities = {cell.capacity: "in the calm"} | {
+        fault.capacity: "in the fault" for fault in cell.all_faults if fault.capacity_end is None
+    }
+    for capacity, when in capacities.items():
+        if capacity and abs(cell.queue / capacity - limit) < 1:
+            yield (
+                f"{name} {time(limit)} and {time(cell.queue / capacity)} for a full "
+                f"queue of {cell.queue:,} calls {when}"
+            )
+
+
+def _rounded_in(cell: Cell) -> Iterator[int]:
+    """Deadlines that let many retries follow a time-out which without rounding come too late."""
+    if not cell.queue or cell.timeout is None:
+        return
+    for i, layer in enumerate(cell.layers):
+        first = next((inner for inner in reversed(cell.layers[i:]) if inner.tries > 1), None)
+        if layer.deadline is not None and first is not None:
+            left = layer.deadline - cell.timeout
+            wait = waits_of(first)[0]
+            in_time = _share_within(wait, left + 1) if left >= 0 else 0.0
+            if in_time - _share_within(wait, left) > MOST_ROUNDED:
+                yield layer.deadline
+
+
+def _share_within(wait: Wait, rounds: float) -> float:
+    """Share of the waits that are no longer, as if all their lengths were as likely."""
+    if wait.width == 0:
+        return float(wait.offset <= rounds)
+    return min(1.0, max(0.0, (rounds - wait.offset) / wait.width))
 
 
 # --- the calm -------------------------------------------------------------------------------------

@@ -348,13 +348,25 @@ class Cell:
 
     @functools.cached_property
     def longest_wait(self) -> int:
-        """Most rounds between a request's arrival and its last attempt.
+        """Most rounds between a request's arrival and its last attempt, where no call waits.
 
         Lesson: the published figure for 27 attempts, 793 rounds, adds a wait after every one of
         the 27 and takes each as ``1 + ceiling``. The last attempt is followed by none, and the
         draw lies below the ceiling, so a wait is at most ``ceil(ceiling)`` rounds: 734.
         """
         return waits.longest_life(self.layers)
+
+    @property
+    def longest_life(self) -> int | None:
+        """Most rounds between a request's arrival and its end, its time-outs included.
+
+        None where a call may wait in the queue without a limit.
+        """
+        if not self.queue:
+            return self.longest_wait
+        in_queue = INT32_MAX if self.timeout is None else self.timeout - 1
+        longest = waits.longest_life(self.layers, in_queue)
+        return None if self.timeout is None and longest >= INT32_MAX else longest
 
     @functools.cached_property
     def identity(self) -> str:
@@ -497,7 +509,7 @@ def _in_own_unit(
             )
         return value
     quantity = units.parse(value, dimension)
-    if quantity is None and not units.begins_with_a_number(value):
+    if quantity is None and not (units.begins_with_a_number(value) or units.is_number(value)):
         return value
     if quantity is None:
         advice = units.advice(value, dimension)

@@ -98,6 +98,11 @@ def begins_with_a_number(text: str) -> bool:
     return re.fullmatch(r"-?[0-9.]+[^0-9.].*", text.strip()) is not None
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number in quotation marks."""
+    return re.fullmatch(rf"-?{_NUMBER}", text.strip()) is not None
+
+
 def advice(text: str, dimension: Dimension | None) -> str:
     """Say how a text that could not be read should be written; empty if that cannot be guessed.
 

@@ -89,13 +89,14 @@ def schedule(cell: Cell) -> Schedule:
 
 
 @functools.lru_cache(maxsize=4096)
-def longest_life(layers: tuple[Layer, ...]) -> int:
-    """Most rounds between the first attempt of a request and its last.
+def longest_life(layers: tuple[Layer, ...], in_queue: int = 0) -> int:
+    """Most rounds between the first attempt of a request and the end of its last.
 
-    Each attempt of a layer can take as long as the layers inside take for it, and no attempt
-    begins after the deadline of a layer that works on it.
+    Each attempt of a layer can take as long as the layers inside take for it, a call as many
+    rounds as it waits `in_queue`, and no attempt begins, or waits, after the deadline of a layer
+    that works on it.
     """
-    longest = 0
+    longest = in_queue
     for layer in reversed(layers):
         longest = layer.tries * longest + _longest_waits(layer.backoff, layer.tries - 1)
         if layer.deadline is not None:

@@ -76,6 +76,7 @@ def report(
     'results/lesson/report.html'
     """
     results = store.load(folder)
+    results.must_be_complete()
     store.check_page(results.folder, results.manifest["n_cells"])
 
     # A handler that raises, in the middle of matplotlib's C++, can end the process or stop it for

@@ -8,7 +8,7 @@ import polars as pl
 
 from mc import experiment as experiments
 from mc.experiment import MAX
-from mc.experiment.remarks import calm_remark
+from mc.experiment.remarks import calm_remark, memory_remark, place_of, ties_remark
 from mc.reports.view import View
 from mc.statistics import DEPENDS, FAILS, HOLDS, OPEN
 
@@ -25,19 +25,36 @@ def by_verdict(view: View) -> dict[str, list[dict[str, Any]]]:
     return {verdict or "without a verdict": group for verdict, group in groups.items() if group}
 
 
-def calm(view: View) -> str:
-    """Say in sentences where chance makes calls fail in the calm; empty where that is rare."""
+def remarks(view: View) -> list[str]:
+    """Say where chance or rounding decides what is seen; empty where that is rare."""
     table = view.results.cells
-    decisive = [name for name in _OF_CALM if name in table.columns]  # it may be an older table
-    some = table.unique(decisive, maintain_order=True)
-    cells = experiments.cells_of(some)
-    remark = calm_remark(zip(some["scenario"], cells.values(), strict=True))
-    return f"{remark[0].upper()}{remark[1:]}." if remark else ""
+    told = []
+    for remark, columns in (
+        (calm_remark, _OF_CALM),
+        (ties_remark, _OF_TIES),
+        (memory_remark, _OF_MEMORY),
+    ):
+        decisive = [name for name in columns if name in table.columns]  # it may be an older table
+        some = table.unique(decisive, maintain_order=True)
+        places = some["scenario"].to_list()
+        if remark is not calm_remark:
+            places = list(map(place_of, places, some["policy"]))
+        told.append(remark(zip(places, experiments.cells_of(some).values(), strict=True)))
+    return [f"{text[0].upper()}{text[1:]}." for text in told if text]
 
 
 _OF_CALM: Final = (
     *("scenario", "rounds", "rounds_per_second", "arrivals_per_second", "traffic", "capacity"),
     *("queue", "failure_rate", "fault_start", "fault_rounds", "faults", "tries", "backoff_base"),
+)
+_OF_TIES: Final = (
+    *("scenario", "policy", "rounds_per_second", "capacity", "fault_capacity", "fault_rounds"),
+    *("faults", "queue", "timeout", "deadline", "tries", "backoff_base", "backoff_factor"),
+    *("backoff_cap", "jitter", "jitter_share", "first_wait"),
+)
+_OF_MEMORY: Final = (
+    *("scenario", "policy", "rounds", "rounds_per_second", "arrivals_per_second", "traffic"),
+    *("fault_start", "fault_rounds", "faults", "budget", "budget_text", "breaker", "clients"),
 )
 
 

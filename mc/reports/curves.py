@@ -21,7 +21,7 @@ _MOST_RECORDED: Final = 300
 """Replications of which every round is recorded."""
 
 _ROUNDS_RECORDED: Final = 20_000_000
-_FEWEST_RECORDED: Final = 20
+_FEWEST_RECORDED: Final = 5
 """Of long replications fewer are recorded: no more than so many rounds in all cells together, no
 fewer replications."""
 
@@ -91,12 +91,15 @@ def equally_long(cells: Iterable[Cell]) -> list[Cell]:
     return [replace(cell, rounds=n_rounds) for cell in listed]
 
 
-def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS) -> Stretch:
+def choose_stretch(
+    cells: Sequence[Cell], drain: float, recovery: float = 0, most: int = _MOST_STEPS
+) -> Stretch:
     """Choose what to show: the fault window, what leads up to it, and the recovery.
 
     At most `most` steps of equal length, one of which begins with the first fault window of the
-    cells, which are `equally_long`; after the window they need `drain` rounds to recover. Without
-    a window the whole run.
+    cells, which are `equally_long`; after the window the last retry takes `drain` rounds, of which
+    the end may be left out, and a service that comes back `recovery`. Without a window the whole
+    run.
     """
     n_rounds = cells[0].rounds
     windows = [window for window in map(fault, cells) if window is not None]
@@ -104,8 +107,9 @@ def choose_stretch(cells: Sequence[Cell], drain: float, most: int = _MOST_STEPS)
     if windows:
         first, last = min(w[0] for w in windows), max(w[1] for w in windows)
         length = last - first
-        start = max(0, first - max(length // 4, 10))
-        stop = min(n_rounds, last + int(min(max(1.3 * drain, length / 2, 20), 3 * length + 200)))
+        after = min(max(1.3 * drain, length / 2, 20), 3 * length + 200)
+        stop = min(n_rounds, last + int(max(after, 1.1 * recovery)))
+        start = max(0, first - max(length // 4, 10, (stop - first) // 20))
     step = max(1, -(-(stop - start) // most))
     start += (first - start) % step  # a step begins with the fault
     return Stretch(start, max(1, (stop - start) // step), step)
@@ -156,7 +160,8 @@ def curves(results: Results, chosen: Sequence[int]) -> pl.DataFrame:
     replications = dict(lines.select("cell", "replications").iter_rows())
     every = cells_of(lines)
     cells = {number: every[number] for number in chosen}
-    shown = choose_stretch(equally_long(cells.values()), _drain(results, chosen))
+    drain, recovery = (_longest(results, chosen, metric) for metric in ("drain", "recovery"))
+    shown = choose_stretch(equally_long(cells.values()), drain, recovery)
     draws = Draws.of(results.manifest["experiment"])
     most = max(_FEWEST_RECORDED, _ROUNDS_RECORDED // (len(cells) * shown.stop))
     at_once = max(1, _ROUNDS_AT_ONCE // shown.stop)
@@ -202,10 +207,13 @@ def _worst_second(calls: NDArray[np.int32], per_second: float) -> NDArray[np.int
     return np.asarray(np.add.reduceat(calls, starts, axis=1, dtype=np.int64).max(axis=1))
 
 
-def _drain(results: Results, chosen: Sequence[int]) -> float:
-    """Rounds that the recovery takes in nearly all replications of all cells that are drawn."""
+def _longest(results: Results, chosen: Sequence[int], metric: str) -> float:
+    """Rounds that it takes in nearly all replications of all cells that are drawn.
+
+    Where it is not known of all of them, in half of them; else 0.
+    """
     of_chosen = results.scan_summary().filter(
-        pl.col("cell").is_in(chosen), pl.col("metric") == "drain"
+        pl.col("cell").is_in(chosen), pl.col("metric") == metric
     )
-    rounds = of_chosen.select(pl.col("p95").max()).collect().item()
+    rounds = of_chosen.select(pl.coalesce("p95", "median").max()).collect().item()
     return float(rounds) if isinstance(rounds, int | float) else 0.0

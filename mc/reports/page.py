@@ -53,7 +53,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals |= {
         name: getattr(answer, name)
-        for name in ("by_verdict", "calm", "n_missed", "published_figures")
+        for name in ("by_verdict", "n_missed", "published_figures", "remarks")
     }
     environment.globals |= {
         "MOST_POLICIES": MOST_POLICIES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,8 +100,9 @@ def draw_replication(
     """
     lines = {number: rounds.filter(pl.col("cell") == number) for number in cells}
     alike = dict(zip(cells, equally_long(cells.values()), strict=True))
-    drain = max(map(_drain, lines.values(), alike.values()))
-    shown = choose_stretch(list(alike.values()), drain, _MOST_STEPS)
+    drains = list(map(_drain, lines.values(), alike.values()))
+    ends = max((drain for drain in drains if math.isfinite(drain)), default=0)
+    shown = choose_stretch(list(alike.values()), max(drains), ends, _MOST_STEPS)
     highest = max(float(shown.mean(line["calls"].to_numpy()).max()) for line in lines.values())
     per, factor = calls_label(shown.step, per_second), per_second or 1.0
     panels: list[Axes] = []
@@ -157,10 +159,10 @@ def _draw_calls(
 
 
 def _drain(line: pl.DataFrame, cell: Cell) -> float:
-    """Rounds after the fault until nobody waits."""
+    """Rounds after the fault until nobody waits; infinite if that is not in the run."""
     window = fault(cell)
     if window is None:
         return 0.0
     waiting = line["waiting"].to_numpy()[window[1] :]
     calm = np.flatnonzero(waiting == 0)
-    return float(calm[0] if calm.size else waiting.size)
+    return float(calm[0]) if calm.size else math.inf

@@ -12,15 +12,15 @@ running      all of it: `run`, `merge`
 dask         the workers of a cluster in place of threads
 costs, planning
              what a run will cost
-halving      the same experiment with rounds half as long
+shorter      the same experiment with shorter rounds
 verification whether a folder is what it says
 tracing      replications round by round
 """
 
 from mc.runner.dask import ClusterError
-from mc.runner.halving import sensitivity
 from mc.runner.planning import Plan, plan
 from mc.runner.running import merge, run
+from mc.runner.shorter import sensitivity
 from mc.runner.simulation import Block, Draws, plan_blocks, simulate, simulate_block
 from mc.runner.tracing import Rounds, choose, rounds_of, trace, trace_points
 from mc.runner.verification import Verification, verify

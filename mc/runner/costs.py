@@ -78,14 +78,16 @@ PAGE_LEAST_ROWS: Final = 20
 PAGE_ROUNDS: Final = 20_000_000
 
 # a file of rows: without the rows, and what its footer says of a cell
-SHARD_BYTES: Final = 6_000
+SHARD_BYTES: Final = 9_500
 SHARD_CELL_BYTES: Final = 26
-# a line of a histogram, and all sums of a cell
-HISTOGRAM_LINE_BYTES: Final = 2.5
-HISTOGRAM_CELL_BYTES: Final = 1_700
+# a row, in place of each byte of its entropy
+ROW_BYTES: Final = 1.12
+# a line of a histogram of those that `Sample.lines` expects, and all sums of a cell, in its footer
+HISTOGRAM_LINE_BYTES: Final = 3.3
+HISTOGRAM_CELL_BYTES: Final = 4_600
 # manifest and tables of any run, and what they hold of a cell
-FOLDER_BYTES: Final = 100_000
-FOLDER_CELL_BYTES: Final = 700
+FOLDER_BYTES: Final = 110_000
+FOLDER_CELL_BYTES: Final = 3_500
 
 REFERENCE: Final = Cell(fault_rounds=100, tries=(3, 3, 3), chain="flattened")
 REFERENCE_NS: Final = 24_000.0
@@ -136,11 +138,11 @@ class Sample:
         Notes
         -----
         A counter takes about as many bits as a normal distribution of its spread, rounded, has
-        entropy: log2(sd sqrt(2 pi e)). Delta coding and zstd come close to that.
+        entropy: log2(sd sqrt(2 pi e)). Delta coding and zstd come close to that, see `ROW_BYTES`.
         """
         counters = self.spread[:, : self.n_counters]
         bits = np.log2(1 + counters * math.sqrt(2 * math.pi * math.e))
-        return float(bits.sum(axis=1).mean() / 8)
+        return ROW_BYTES * float(bits.sum(axis=1).mean() / 8)
 
     def lines(self, n: int) -> float:
         """Lines of the histograms of a cell: different values in n replications, in all metrics.

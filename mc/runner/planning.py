@@ -33,7 +33,8 @@ class Plan:
     n_shards : int
         Files that will hold the rows, including those that exist.
     n_bytes : int
-        Size of the folder in the end, estimated.
+        Size of the folder in the end, estimated: rows or histograms, manifest and tables, but not
+        the page and its figures.
     n_bytes_there : int
         Size of the shards that exist.
     memory_bytes, page_memory_bytes : int
@@ -134,7 +135,8 @@ def plan(
     manifest = store.look(folder, any_version=force)
     state = state_of(experiment, manifest, folder, afresh=force)
     experiment, storage, shards = state.experiment, state.storage, state.stock.shards
-    missing, folder_bytes, pace = {}, 0, 1.0
+    missing, pace = {}, 1.0
+    folder_bytes = costs.FOLDER_BYTES + len(experiment.points) * costs.FOLDER_CELL_BYTES
     estimate, table_ns, page_ns = costs.Estimate(), 0.0, 0.0
     if not state.finished:
         pace = costs.pace()
@@ -145,7 +147,6 @@ def plan(
             numbers = list(dict.fromkeys(n for ids in missing.values() for n in ids))
             sample = costs.take_sample(storage, numbers, experiment.replications, pace)
         estimate = storage.estimate(missing, shards, sample)
-        folder_bytes = costs.FOLDER_BYTES + len(experiment.points) * costs.FOLDER_CELL_BYTES
         cells = [point.parameters for point in experiment.points]
         table_ns = costs.TABLES_NS + estimate.table_ns
         page_ns = costs.page_ns(cells, experiment.replications, sample.row_ns)

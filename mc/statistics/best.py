@@ -121,6 +121,7 @@ def find_best(
     goal: Goal = "min",
     constraints: Sequence[Constraint] = (),
     level: float = LEVEL,
+    competes: NDArray[np.bool_] | None = None,
 ) -> Best:
     """Compare every cell with the best of the others.
 
@@ -134,6 +135,9 @@ def find_best(
         Of the same cells and replications.
     level : float
         Between 0 and 1.
+    competes : ndarray of bool, shape (k,), optional
+        The cells that are compared; the others are as if they were surely not feasible. Where one
+        of several is left it is a candidate, and not the best: it was compared with none.
 
     Returns
     -------
@@ -162,6 +166,8 @@ def find_best(
     if constraints:
         alpha /= 2
     sure, possible, to_judge = _feasible(constraints, k, n, alpha)
+    competing = np.ones(k, np.bool_) if competes is None else competes
+    sure, possible = sure & competing, possible & competing
     sign = 1.0 if goal == "min" else -1.0
     differences = _differences(objective)
     gaps = sign * differences.mean  # positive where the row is worse than the column
@@ -183,6 +189,7 @@ def find_best(
     if goal == "max":
         low, high = -high, -low
     left = np.flatnonzero(candidate)
+    is_contest = k == 1 or competing.sum() > 1
     return Best(
         mean=_means(objective).mean,
         difference=sign * difference,
@@ -192,7 +199,7 @@ def find_best(
         to_decide=np.where(candidate, to_decide, 0.0),
         feasible=np.where(sure, YES, np.where(possible, UNDECIDED, NO)),
         candidate=candidate,
-        best=int(left[0]) if len(left) == 1 and sure[left[0]] else None,
+        best=int(left[0]) if len(left) == 1 and sure[left[0]] and is_contest else None,
     )
 
 
@@ -277,7 +284,11 @@ class Frontier:
 
 
 def find_frontier(
-    one: Paired, other: Paired, goals: tuple[Goal, Goal] = ("min", "min"), level: float = LEVEL
+    one: Paired,
+    other: Paired,
+    goals: tuple[Goal, Goal] = ("min", "min"),
+    level: float = LEVEL,
+    competes: NDArray[np.bool_] | None = None,
 ) -> Frontier:
     """Compare every cell with every other in two metrics.
 
@@ -289,6 +300,8 @@ def find_frontier(
         Which mean of each metric is good.
     level : float
         Between 0 and 1.
+    competes : ndarray of bool, shape (k,), optional
+        The cells that are compared. The others are undecided, as is one that is left alone.
 
     Returns
     -------
@@ -322,9 +335,11 @@ def find_frontier(
         certain = np.where(gaps > 0, math.inf, 0.0)
         size = np.divide(gaps, errors, out=certain, where=errors > 0)
         margin = np.maximum(margin, size)
-    dominates = better & as_good & ~np.eye(k, dtype=np.bool_)
+    competing = np.ones(k, np.bool_) if competes is None else competes
+    both = competing[:, np.newaxis] & competing
+    dominates = better & as_good & both & ~np.eye(k, dtype=np.bool_)
     dominated = dominates.any(axis=0)
-    on = np.all(better, axis=1)
+    on = np.all(better | ~both, axis=1) & competing & (k == 1 or competing.sum() > 1)
     by = np.where(dominates, margin, -1.0).argmax(axis=0)
     return Frontier(
         on=np.where(on, YES, np.where(dominated, NO, UNDECIDED)),

@@ -77,8 +77,6 @@ def as_frame(
         is_text = together.dtype == object
         values[name] = pl.Series(together.tolist(), dtype=pl.String) if is_text else together
     n_cells = len(next(iter(keys.values())))
-    frame = pl.DataFrame(repeated | values).with_columns(
-        pl.selectors.float().fill_nan(None),
-        metric=pl.Series(list(columns_of) * n_cells, dtype=pl.String),
-    )
+    values["metric"] = pl.Series(list(columns_of) * n_cells, dtype=pl.String)
+    frame = pl.DataFrame(repeated | values, nan_to_null=True)
     return frame.select(schema.names()).cast(schema)

@@ -411,9 +411,13 @@ class Results:
             return self.named(table)
         return table
 
-    def _content(self, name: str) -> bytes:
+    def must_be_complete(self) -> None:
+        """Raise a `FolderError` where the run is not finished."""
         if not self.complete:
             raise FolderError(f"{self.folder}: the run is not finished; run the same command again")
+
+    def _content(self, name: str) -> bytes:
+        self.must_be_complete()
         return read_table_file(self.folder, name, self.manifest)
 
     def named(self, table: Frame) -> Frame:

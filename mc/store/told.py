@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mc.model.digits import UNDECIDED, axis_text, counted, percent
@@ -50,6 +50,22 @@ def undecided(results: Results) -> dict[int, float]:
     dict of int to float
         By cell, where it is more than `UNDECIDED`; the largest first.
     """
+    if ("undecided",) not in results.answers:
+        results.answers["undecided",] = _undecided(results)
+    answer: dict[int, float] = results.answers["undecided",]
+    return answer
+
+
+def not_comparable(results: Results, metrics: Iterable[str]) -> set[int]:
+    """The cells of which nobody knows whether they are better in one of these metrics.
+
+    Of too many of their requests it is not known whether they fail, or are late: who has answered
+    nobody has not failed either.
+    """
+    return set(undecided(results)) if any(name in OF_UNDECIDED for name in metrics) else set()
+
+
+def _undecided(results: Results) -> dict[int, float]:
     import polars as pl
 
     of_both = results.scan_summary().filter(pl.col("metric").is_in(["in_flight", "requests"]))

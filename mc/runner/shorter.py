@@ -1,4 +1,4 @@
-"""`sensitivity`: the same system with rounds half as long, for a round is no mere unit of time."""
+"""`sensitivity`: the same system with shorter rounds, for a round is no mere unit of time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mc import experiment as experiments
 from mc import statistics
 from mc.experiment import Claim, Experiment
 from mc.experiment.messages import first_of
+from mc.experiment.remarks import ties
 from mc.model import METRICS, PARAMETERS, Cell, Parameter, units
 from mc.model.digits import axis_text, counted
 from mc.model.settings import Settings
@@ -27,14 +28,18 @@ from mc.store import place_name
 MOST_REPLICATIONS: Final = 1000
 """Of each cell, unless more are asked for: it is the size of an effect that is asked about."""
 
-FACTORS: Final = {"rounds": 2, "1/s": 2, "calls/round": 0.5}
-"""By what a number in this unit is multiplied where rounds are half as long."""
+POWERS: Final = {"rounds": 1, "1/s": 1, "calls/round": -1}
+"""The power of `times` by which a number in this unit is multiplied in rounds as much shorter."""
 
 SHOWN: Final = (
-    *("calls", "dropped", "failed_share", "times_usual", "wait_mean", "drain", "recovery"),
+    *("calls", "dropped", "failed_share", "times_usual", "peak", "wait_mean", "drain", "recovery"),
     "recovered",
 )
-"""Metrics that mean the same with any rounds; the most calls in one round do not."""
+"""Metrics that mean the same with any rounds; `peak`, in times the capacity of a round, does not,
+and its change says how much of it is the round's."""
+
+TIMES: Final = (2, 10)
+"""How much shorter rounds are: half as long, or a tenth where rounding decides in half, too."""
 
 MOST_CHANGE: Final = 0.1
 """A mean that changes by a larger part of itself is named."""
@@ -44,68 +49,90 @@ Z: Final = 1.96
 
 
 class Sensitivity(NamedTuple):
-    """What an experiment says with rounds as given, and with rounds half as long.
+    """What an experiment says with rounds as given, and with shorter rounds.
 
     Attributes
     ----------
     means : polars.DataFrame
         For each cell and each of `SHOWN` that it has: `cell`, `scenario`, `policy`, the axes as a
         reader is given them; `metric` and `unit` (seconds in place of rounds); `mean` as the file
-        has it, and `half_rounds`; their `difference` with its 95 % interval `low`, `high` (NULL
-        where one of the means has none), `change` relative to the mean, and `n`, the replications
-        of the smaller sample in which it is defined; `share_defined` and
-        `half_rounds_share_defined`, in which share of the replications there is such a number:
-        means are of these; `mcse` and `mcse_half`, the standard errors of
-        both means.
+        has it, and with `shorter_rounds`; their `difference` with its 95 % interval `low`, `high`
+        (NULL where one of the means has none), `change` relative to the mean, and `n`, the
+        replications of the smaller sample in which it is defined; `share_defined` and
+        `shorter_rounds_share_defined`, in which share of the replications there is such a number:
+        means are of these; `mcse` and `mcse_shorter`, the standard errors of both means.
     claims : polars.DataFrame
         For each claim its `text`, and its `share` and `verdict` with rounds as given and with
-        half rounds (`share_half`, `verdict_half`).
+        shorter rounds (`share_shorter`, `verdict_shorter`).
     conclusion : str
-        Whether the order of the policies, the best and the verdicts are the same with both.
+        Whether runs recover, the order of the policies, the best and the verdicts are the same
+        with both.
+    times : int
+        How much shorter the rounds were, one of `TIMES`.
     """
 
     means: pl.DataFrame
     claims: pl.DataFrame
     conclusion: str
+    times: int
 
 
-def with_half_rounds(cell: Cell) -> Cell:
-    """Describe the same system with rounds half as long: every time and capacity is converted."""
+LENGTHS: Final = {2: "half as long", 10: "a tenth as long"}
+"""How a sentence names each of `TIMES`."""
+
+
+def with_shorter_rounds(cell: Cell, times: int) -> Cell:
+    """Describe the same system with rounds so many times shorter, all its values converted."""
     return Cell(
-        **{name: _converted(value, PARAMETERS[name]) for name, value in cell.parameters.items()}
+        **{
+            name: _converted(value, PARAMETERS[name], times)
+            for name, value in cell.parameters.items()
+        }
     )
 
 
-def _converted(value: Any, parameter: Parameter) -> Any:
+def _converted(value: Any, parameter: Parameter, times: int) -> Any:
     unit, columns = parameter.unit, parameter.kind.rows.values()
     if columns and value is not None:
-        return tuple(tuple(map(_converted, row, columns)) for row in value)
+        return tuple(
+            tuple(_converted(x, column, times) for x, column in zip(row, columns, strict=True))
+            for row in value
+        )
     if isinstance(value, tuple):
-        return tuple(_converted(entry, parameter) for entry in value)
+        return tuple(_converted(entry, parameter, times) for entry in value)
     if isinstance(value, Settings):
         declared = value.declared()
-        entries = {name: _converted(x, declared[name]) for name, x in value.entries.items()}
+        entries = {name: _converted(x, declared[name], times) for name, x in value.entries.items()}
         return dataclasses.replace(value, **entries)
-    if unit not in FACTORS or value is None:
+    if unit not in POWERS or value is None:
         return value
-    product = value * FACTORS[unit]
+    product = value * times if POWERS[unit] > 0 else value / times
     return int(product) if product == int(product) else product
 
 
-def _halved(experiment: Experiment) -> Experiment:
+def _shortened(experiment: Experiment) -> tuple[Experiment, int]:
+    """The experiment with shorter rounds and another seed, and how much shorter they are."""
+    times, longer = TIMES
+    cells = [with_shorter_rounds(point.parameters, times) for point in experiment.points]
+    if any(next(ties(cell), None) for cell in cells):
+        try:
+            cells = [with_shorter_rounds(point.parameters, longer) for point in experiment.points]
+            times = longer
+        except ValueError:  # too many rounds
+            pass
     low, high = experiments.SEEDS[experiment.generator]
     seed = experiment.seed + 1 if experiment.seed < high else low
     points = tuple(
-        dataclasses.replace(point, parameters=with_half_rounds(point.parameters))
-        for point in experiment.points
+        dataclasses.replace(point, parameters=cell)
+        for point, cell in zip(experiment.points, cells, strict=True)
     )
-    claims = tuple(map(_with_half_value, experiment.claims))
-    return dataclasses.replace(experiment, points=points, claims=claims, seed=seed)
+    claims = tuple(_with_value(claim, times) for claim in experiment.claims)
+    return dataclasses.replace(experiment, points=points, claims=claims, seed=seed), times
 
 
-def _with_half_value(claim: Claim) -> Claim:
+def _with_value(claim: Claim, times: int) -> Claim:
     """Convert what a claim compares its first metric with."""
-    factor = FACTORS.get(METRICS[claim.metrics[0]].unit, 1)
+    factor = float(times) ** POWERS.get(METRICS[claim.metrics[0]].unit, 0)
     value, margin = claim.value, claim.margin
     if isinstance(value, tuple):
         value = (value[0] * factor, value[1] * factor)
@@ -125,7 +152,10 @@ def sensitivity(
     overrides: Mapping[str, str] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Sensitivity:
-    """Run an experiment file as it is, and with rounds half as long; nothing is written.
+    """Run an experiment file as it is, and with rounds half as long or less; nothing is written.
+
+    They are a tenth as long where half rounds still decide which of two durations is longer, see
+    `mc.experiment.remarks.ties`, and a run has room for so many.
 
     What arrives within a round meets its capacity together, so a longer round smooths the traffic:
     the length of a round is a part of the model.
@@ -137,7 +167,7 @@ def sensitivity(
     replications : int, optional
         Of each cell; default those of the file, but at most `MOST_REPLICATIONS`.
     seed, jobs, overrides
-        See `mc.run`. The rounds half as long have the next seed.
+        See `mc.run`. The shorter rounds have the next seed.
     say : callable, optional
         Called with what else changes with the rounds.
 
@@ -160,43 +190,45 @@ def sensitivity(
     """
     experiment = experiments.read(file, replications=replications, seed=seed, overrides=overrides)
     n = replications or min(experiment.replications, MOST_REPLICATIONS)
-    halved = _halved(experiment)
-    if say is not None and (uneven := _uneven_capacities(halved)):
+    shortened, times = _shortened(experiment)
+    if say is not None and (uneven := _uneven_capacities(shortened)):
         least, most = math.floor(min(uneven)), math.ceil(min(uneven))
         say(
-            f"with rounds half as long a capacity is {min(uneven):g} calls a round: rounds serve "
-            f"{least} or {most}, and a part of the difference is due to that"
+            f"with rounds {LENGTHS[times]} a capacity is {min(uneven):g} calls a round: rounds "
+            f"serve {least} or {most}, and a part of the difference is due to that"
         )
-    (as_given, claims), (half, claims_half) = (
-        _results(one, n, jobs) for one in (experiment, halved)
+    (as_given, claims), (shorter, claims_shorter) = (
+        _results(one, n, jobs) for one in (experiment, shortened)
     )
     keys = ["cell", "metric", "unit"]
-    both = as_given.join(half, on=keys, suffix="_half", maintain_order="left")
-    both = both.filter((pl.col("n") > 0) | (pl.col("n_half") > 0))
-    difference = pl.col("mean_half") - pl.col("mean")
+    both = as_given.join(shorter, on=keys, suffix="_shorter", maintain_order="left")
+    both = both.filter((pl.col("n") > 0) | (pl.col("n_shorter") > 0))
+    difference = pl.col("mean_shorter") - pl.col("mean")
     places = _places(experiment)
-    half_width = pl.when(pl.col("is_known") & pl.col("is_known_half")).then(pl.Series(_welch(both)))
+    half_width = pl.when(pl.col("is_known") & pl.col("is_known_shorter")).then(
+        pl.Series(_welch(both))
+    )
     means = places.join(both, on="cell", maintain_order="right").select(
         *places.columns,
         "metric",
         "unit",
         "mean",
-        pl.col("mean_half").alias("half_rounds"),
+        pl.col("mean_shorter").alias("shorter_rounds"),
         difference.alias("difference"),
         (difference - half_width).fill_nan(None).alias("low"),
         (difference + half_width).fill_nan(None).alias("high"),
         pl.when(pl.col("mean") != 0).then(difference / pl.col("mean")).alias("change"),
-        pl.min_horizontal("n", "n_half").alias("n"),
+        pl.min_horizontal("n", "n_shorter").alias("n"),
         "share_defined",
-        pl.col("share_defined_half").alias("half_rounds_share_defined"),
+        pl.col("share_defined_shorter").alias("shorter_rounds_share_defined"),
         "mcse",
-        "mcse_half",
+        "mcse_shorter",
     )
     judged = pl.concat(
-        [claims, claims_half.select(pl.all().exclude("text").name.suffix("_half"))],
+        [claims, claims_shorter.select(pl.all().exclude("text").name.suffix("_shorter"))],
         how="horizontal",
     )
-    return Sensitivity(means, judged, _conclusion(means, judged))
+    return Sensitivity(means, judged, _conclusion(means, judged), times)
 
 
 def _places(experiment: Experiment) -> pl.DataFrame:
@@ -228,9 +260,9 @@ def _results(experiment: Experiment, n: int, jobs: int | None) -> tuple[pl.DataF
     rows = simulate(cells, n, experiment.seed, experiment.generator, jobs=jobs)
     table = experiments.cell_table(experiment)
     summary = statistics.summarise(rows, table)
-    per_second = {point.cell: point.parameters.rounds_per_second for point in experiment.points}
+    of_cell = {point.cell: point.parameters for point in experiment.points}
     told = [
-        units.for_reader(METRICS[metric].unit, per_second[cell])
+        _for_reader(metric, of_cell[cell])
         for cell, metric in summary.select("cell", "metric").iter_rows()
     ]
     factor = pl.Series([factor for _, factor in told])
@@ -251,10 +283,17 @@ def _results(experiment: Experiment, n: int, jobs: int | None) -> tuple[pl.DataF
     return means, verdicts.select("text", "share", "verdict")
 
 
+def _for_reader(metric: str, cell: Cell) -> tuple[str, float]:
+    """The unit in which a reader is given a metric, and by what it is multiplied for that."""
+    if metric == "peak" and cell.capacity:
+        return "x capacity", 1 / cell.capacity
+    return units.for_reader(METRICS[metric].unit, cell.rounds_per_second)
+
+
 def _welch(both: pl.DataFrame) -> NDArray[np.float64]:
     """Half the lengths of the intervals of differences; NaN where a mean has no error."""
-    a, b = (both[name].fill_null(np.nan).to_numpy() ** 2 for name in ("mcse", "mcse_half"))
-    n, m = (both[name].to_numpy() for name in ("n", "n_half"))
+    a, b = (both[name].fill_null(np.nan).to_numpy() ** 2 for name in ("mcse", "mcse_shorter"))
+    n, m = (both[name].to_numpy() for name in ("n", "n_shorter"))
     below = a**2 / np.maximum(n - 1, 1) + b**2 / np.maximum(m - 1, 1)
     df = np.divide((a + b) ** 2, below, out=np.full(len(a), np.nan), where=below > 0)
     quantiles = [intervals.t_quantile_of(int(x)) if np.isfinite(x) else np.nan for x in df]
@@ -265,7 +304,7 @@ def _welch(both: pl.DataFrame) -> NDArray[np.float64]:
 
 
 def _conclusion(means: pl.DataFrame, claims: pl.DataFrame) -> str:
-    """Say what of the answer is the same with half rounds, and what is not."""
+    """Say what of the answer is the same with shorter rounds, and what is not."""
     kept, lost = [], []
     if means["cell"].n_unique() > 1:
         for metric, word in (("failed_share", "failures"), ("times_usual", "the storm")):
@@ -280,29 +319,48 @@ def _conclusion(means: pl.DataFrame, claims: pl.DataFrame) -> str:
         else:
             kept.append("what fails least")
     if claims.height:
-        decided = claims.filter(pl.col("verdict") != OPEN, pl.col("verdict_half") != OPEN)
-        changed = decided.filter(pl.col("verdict") != pl.col("verdict_half"))
+        decided = claims.filter(pl.col("verdict") != OPEN, pl.col("verdict_shorter") != OPEN)
+        changed = decided.filter(pl.col("verdict") != pl.col("verdict_shorter"))
         if changed.height:
             told = [
                 f'"{text}" ({before}, then {after})'
                 for text, before, after in changed.select(
-                    "text", "verdict", "verdict_half"
+                    "text", "verdict", "verdict_shorter"
                 ).iter_rows()
             ]
             lost.append(f"{changed.height} of {decided.height} verdicts, {first_of(told)}")
         elif decided.height:
             kept.append(f"the verdict of {counted(decided.height, 'claim')}")
     sentences = []
+    if flipped := _flipped(means.filter(metric="recovered")):
+        sentences.append(
+            "Whether runs recover depends on the length of a round: with rounds as given, and with "
+            f"shorter ones, {first_of(flipped)}."
+        )
     if kept:
-        sentences.append(f"With half rounds the same: {', '.join(kept)}.")
+        sentences.append(f"With shorter rounds the same: {', '.join(kept)}.")
     if lost:
         sentences.append(f"Not the same: {'; '.join(lost)}.")
     sentences.append(f"By more than {100 * MOST_CHANGE:.0f} % change: {_changed(means)}.")
     return " ".join(sentences)
 
 
+def _flipped(recovered: pl.DataFrame) -> list[str]:
+    """In which cells surely more or fewer runs recover, or more than half of the runs differ."""
+    found = []
+    for name, line in zip(_names(recovered), recovered.iter_rows(named=True), strict=True):
+        n, shares = line["n"], np.array([line["mean"], line["shorter_rounds"]])
+        counts = np.rint(shares * n).astype(np.int64)
+        low, high = intervals.share_interval(counts, np.full(2, n))
+        if abs(shares[0] - shares[1]) > 0.5 or max(low) > min(high):
+            before, after = (f"{count:,}" for count in counts)
+            where = "" if line["scenario"] == "default" else f" ({line['scenario']})"
+            found.append(f"{before} and {after} of {n:,} in {name}{where}")
+    return found
+
+
 def _swapped(means: pl.DataFrame) -> list[str]:
-    """Pairs of cells of a scenario that surely are in another order with half rounds.
+    """Pairs of cells of a scenario that surely are in another order with shorter rounds.
 
     Surely: both differences exceed 1.96 of their standard errors, as if the two cells had met
     other traffic; under the same traffic they are known better.
@@ -318,7 +376,7 @@ def _swapped(means: pl.DataFrame) -> list[str]:
     return found
 
 
-_BOTH: Final = (("mean", "mcse"), ("half_rounds", "mcse_half"))
+_BOTH: Final = (("mean", "mcse"), ("shorter_rounds", "mcse_shorter"))
 
 
 def _signs(cells: pl.DataFrame, i: int, mean: str, error: str) -> NDArray[np.float64]:
@@ -332,7 +390,7 @@ def _other_best(means: pl.DataFrame) -> list[str]:
     """Cells with the lowest mean of a scenario where another surely takes that place."""
     found = []
     for (scenario,), cells in means.group_by("scenario", maintain_order=True):
-        before, after = (int(cells[name].arg_min() or 0) for name in ("mean", "half_rounds"))
+        before, after = (int(cells[name].arg_min() or 0) for name in ("mean", "shorter_rounds"))
         if _signs(cells, after, *_BOTH[1])[before] > 0:
             names = _names(cells)
             where = "" if scenario == "default" else f" in {scenario}"
@@ -353,11 +411,17 @@ def place_text(place: Mapping[str, str]) -> str:
 
 
 def _changed(means: pl.DataFrame) -> str:
-    """The metrics that surely change much, each with the largest change; `dropped` is a share."""
+    """The metrics that surely change much, each with the largest change; `dropped` is a share.
+
+    Surely: outside the interval, or, where runs are too few for one, by `Z` standard errors.
+    """
+    errors = (pl.col("mcse") ** 2 + pl.col("mcse_shorter") ** 2).sqrt()
+    difference = pl.col("shorter_rounds") - pl.col("mean")
+    is_sure = pl.when(pl.col("low").is_null()).then(difference.abs() > Z * errors)
     much = means.filter(
         pl.col("change").abs() > MOST_CHANGE,
-        (pl.col("low") > 0) | (pl.col("high") < 0),
-        pl.col("metric") != "dropped",
+        is_sure.otherwise((pl.col("low") > 0) | (pl.col("high") < 0)),
+        ~pl.col("metric").is_in(["dropped", "recovered"]),
     )
     n_cells = means["cell"].n_unique()
     texts = []
