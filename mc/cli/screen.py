@@ -323,6 +323,9 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
         parts.append("–: so few runs have one, or so skewed, that their mean is not known")
     if any(line.undecided for table in tables for line in table.card.lines):
         parts.append("†: requests are undecided: failed and late are not compared")
+    left_out = dict.fromkeys(name for table in tables for name in table.card.left_out)
+    if left_out:
+        parts.append(f"no room for {' and '.join(left_out)}: show --metric NAME")
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 
