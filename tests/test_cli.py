@@ -898,7 +898,7 @@ def test_a_signal_during_the_imports_ends_with_a_message(signum: signal.Signals)
         check=False,
     )
     assert (done.returncode, done.stdout) == (128 + signum, "")
-    assert done.stderr == "stopped before anything was done\n"
+    assert done.stderr == "stopped before it began; what was there is unchanged\n"
     assert files() == {"small.toml"}
 
 

@@ -866,6 +866,17 @@ def test_a_missing_file_is_one_fault(tmp_path: Path) -> None:
     assert caught.value.faults == [f"{path}: cannot be read: No such file or directory"]
 
 
+def test_a_missing_file_is_taken_for_one_with_a_near_name_only(tmp_path: Path) -> None:
+    (tmp_path / "x_failrate5.toml").touch()
+    (tmp_path / "brownout.toml").touch()
+    for name, hint in (("nofile", ""), ("brownut", f'; did you mean "{tmp_path}/brownout.toml"?')):
+        with pytest.raises(ExperimentError) as caught:
+            read(tmp_path / f"{name}.toml")
+        assert caught.value.faults == [
+            f"{tmp_path}/{name}.toml: cannot be read: No such file or directory{hint}"
+        ]
+
+
 def test_a_folder_is_one_fault(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError) as caught:
         read(tmp_path)
@@ -1125,6 +1136,21 @@ def test_what_is_allowed_but_hardly_meant_is_remarked(
     got = (*experiment.remarks, *experiment.hints)
     assert len(got) == (expected is not None)
     assert all(str(remark).startswith(str(expected)) for remark in got)
+
+
+def test_a_value_that_is_nowhere_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "at.toml"
+    axis = '[grid]\nbackoff_base = ["20 ms", "50 ms"]\n'
+    claim = '[[claim]]\ntext = "c"\nmetric = "calls"\nrelation = "<"\nvalue = 3\n'
+    at = 'claim "c": at: backoff_base'
+    for text, expected in (
+        (claim, f"{at} is missing, it must be one of 20 ms, 50 ms"),
+        (claim + 'at = {backoff_base = "30 ms"}', f"{at} must be one of 20 ms, 50 ms, got 30 ms"),
+        ('[[exclude]]\nbackoff_base = "30 ms"', "backoff_base is nowhere 30 ms; there are 20 ms"),
+    ):
+        path.write_text(f'title = "t"\n[fixed]\ntries = [3]\n{axis}{text}\n')
+        with pytest.raises(ExperimentError, match=expected):
+            read(path)
 
 
 def test_durations_within_a_round_of_each_other_are_named_with_their_policies(

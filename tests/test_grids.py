@@ -723,7 +723,8 @@ def test_the_source_holds_what_is_left_out(tmp_path: Path) -> None:
         ("budget = {over = 1}", 'exclude 1: budget: unknown key "over"'),
         (
             'budget = {above = "1"}',
-            "exclude 1: budget: above must be a number, got '1'",
+            "exclude 1: budget must be none or a number >= 0 and <= 1000000, or a list with one "
+            "for each layer, got '1'; write a number",
         ),
         ("budget = {above = 0.3}", "exclude 1: no cell meets all of it"),
         ('scenario = "calm"\nfault_rounds = 100', "exclude 1: no cell meets all of it"),

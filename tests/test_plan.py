@@ -267,7 +267,7 @@ def test_the_status_of_a_finished_run(file: str) -> None:
     assert status.tables == ("cells", "summary", "comparisons", "claims")
     code, out, err = invoke("status", "results/small")
     assert (code, err) == (0, "")
-    assert "finished, in" in out
+    assert "finished; its last session took" in out
     assert "480 of 480 (100.0 %), 0 are missing" in out
 
 

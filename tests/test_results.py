@@ -731,15 +731,19 @@ CHANGED: Final = {
     "another parameter": (
         "rounds = 300",
         "rounds = 301",
-        "without rounds = 300; with rounds = 301",
+        "rounds was 3 s, is 3.01 s",
     ),
-    "a parameter less": ("capacity = 2\n", "", "without capacity = 2"),
-    "a parameter more": ("capacity = 2\n", "capacity = 2\nthreshold = 5\n", "with threshold = 5"),
-    "another value on an axis": ("[8, 16]", "[8, 17]", "without backoff_cap = 16.0 in the grid"),
-    "a value less on an axis": ("[8, 16]", "[16]", "without backoff_cap = 8.0 in the grid"),
-    "another policy": ("tries = [3]", "tries = [2]", r'policy "three" .*\[2\]'),
-    "a policy renamed": ('"none"', '"nothing"', 'without policy "none"'),
-    "a scenario less": ('[[scenario]]\nname = "healthy"\n', "", 'without scenario "healthy"'),
+    "a parameter less": ("capacity = 2\n", "", "capacity was 200/s, is not set"),
+    "a parameter more": (
+        "capacity = 2\n",
+        "capacity = 2\nthreshold = 5\n",
+        "threshold was not set, is 50 ms",
+    ),
+    "another value on an axis": ("[8, 16]", "[8, 17]", "backoff_cap 160 ms is gone"),
+    "a value less on an axis": ("[8, 16]", "[16]", "backoff_cap 80 ms is gone"),
+    "another policy": ("tries = [3]", "tries = [2]", r'policy "three": tries was \[3\], is \[2\]'),
+    "a policy renamed": ('"none"', '"nothing"', 'policy "none" is gone'),
+    "a scenario less": ('[[scenario]]\nname = "healthy"\n', "", 'scenario "healthy" is gone'),
 }
 
 

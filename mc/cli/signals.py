@@ -55,7 +55,7 @@ def interrupt(signum: int, frame: object) -> None:
 
 def end_at_once(signum: int, frame: object) -> None:
     """End the process: an exception can get lost where compiled code imports something."""
-    os.write(2, b"stopped before anything was done\n")
+    os.write(2, b"stopped before it began; what was there is unchanged\n")
     os._exit(128 + signum)
 
 

@@ -36,7 +36,8 @@ def _facts(status: Status) -> Facts:
     share = status.n_done / status.n_rows
     state, more = _state(status)
     # cells that are precise enough stop before they have all of these
-    at_most = "at most " if status.manifest["experiment"]["precision"] else ""
+    is_open = status.manifest["experiment"]["precision"] and not status.complete
+    at_most = "at most " if is_open else ""
     return Facts(
         title=status.manifest["title"],
         data={
@@ -72,7 +73,7 @@ def _state(status: Status) -> tuple[str, str]:
     if (holder := status.holder) is None:
         if not status.complete:
             return "stopped", again
-        return "finished", f", in {rough_duration(status.manifest['seconds'])}"
+        return "finished", f"; its last session took {rough_duration(status.manifest['seconds'])}"
     process = str(holder)
     if holder.alive is False:
         return "stopped", f": {process} is gone{again}"

@@ -23,7 +23,7 @@ from mc.experiment.keys import (
     key,
     list_or_table,
 )
-from mc.experiment.messages import cell_label, quote, same_values, values_text
+from mc.experiment.messages import Write, cell_label, quote, same_values, values_text
 from mc.experiment.validation import (
     FAULTY,
     Checked,
@@ -35,7 +35,6 @@ from mc.experiment.validation import (
     within,
 )
 from mc.model import PARAMETERS, Cell, Generator, Kind, conflicts, lesson_conflicts
-from mc.model.digits import value_text
 
 Progress = Callable[[int, int], None]
 """Called with the number of cells done and that of all."""
@@ -97,7 +96,7 @@ class Exclude(ParameterTable):
 
 
 def read_excludes(
-    tables: Sequence[Exclude], axes: Axes, fixed: Mapping[str, Any]
+    tables: Sequence[Exclude], axes: Axes, fixed: Mapping[str, Any], write: Write
 ) -> Checked[dict[str, dict[str, Condition]] | None]:
     """Read the conditions of each [[exclude]], by its label.
 
@@ -105,7 +104,7 @@ def read_excludes(
     """
     excludes = {}
     for label, table in labelled("exclude", tables):
-        faults, conditions = outcome(within(label, _conditions(table, axes, fixed)))
+        faults, conditions = outcome(within(label, _conditions(table, axes, fixed, write)))
         yield from faults
         if not faults and not table.has_fault:
             excludes[label] = conditions
@@ -113,7 +112,7 @@ def read_excludes(
 
 
 def _conditions(
-    table: Exclude, axes: Axes, fixed: Mapping[str, Any]
+    table: Exclude, axes: Axes, fixed: Mapping[str, Any], write: Write
 ) -> Checked[dict[str, Condition]]:
     """Read conditions by parameter, or for the name on the axis ``scenario`` or ``policy``."""
     conditions: dict[str, Condition] = {}
@@ -129,20 +128,24 @@ def _conditions(
                 yield f"{name}: one or more of {', '.join(_COMPARISONS)} must be given"
             conditions[name] = {key: bound for key, bound in condition if bound is not None}
         elif condition is not FAULTY:
-            conditions[name] = yield from _known_values(name, condition, axes.values(name, fixed))
+            known_values = axes.values(name, fixed)
+            conditions[name] = yield from _known_values(name, condition, known_values, write)
     if not table.contents:
         yield "one or more conditions must be given, such as budget = 0.3"
     return conditions
 
 
-def _known_values(name: str, values: list[Any], known: list[Any]) -> Checked[list[Any]]:
+def _known_values(
+    name: str, values: list[Any], known: list[Any], write: Write
+) -> Checked[list[Any]]:
     """Find each of some values among those that a parameter has somewhere."""
     sound = [value for value in known if value is not FAULTY]
     found = []
     for value in values:
         same = same_values(value, sound)
         if not same and sound == known:
-            yield f"{name} is nowhere {value_text(value)}; there are {values_text(known)}"
+            there = values_text(known, partial(write, name))
+            yield f"{name} is nowhere {write(name, value)}; there are {there}"
         found += same
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, get_args
 
@@ -19,7 +19,7 @@ from mc.experiment.keys import (
     as_list,
     key,
 )
-from mc.experiment.messages import hint, listed, quote, same_values, show, values_text
+from mc.experiment.messages import Write, hint, listed, quote, same_values, show, values_text
 from mc.experiment.validation import (
     FAULTY,
     Checked,
@@ -85,10 +85,6 @@ class ThresholdsTable(Table):
         return Thresholds(self.fails, self.holds)
 
 
-Write = Callable[[str, Any], str]
-"""Writes a value of an axis."""
-
-
 def read_claims(tables: Sequence[ClaimTable], cells: Cells, write: Write) -> Checked[list[Claim]]:
     """Read the claims; one with a fault is left out."""
     claims = []
@@ -99,7 +95,7 @@ def read_claims(tables: Sequence[ClaimTable], cells: Cells, write: Write) -> Che
 
 
 def _claim(table: ClaimTable, cells: Cells, write: Write) -> Checked[Claim | None]:
-    faults, (scenario, policies, i) = outcome(_compared(table, cells.axes))
+    faults, (scenario, policies, i) = outcome(_compared(table, cells.axes, write))
     own, _ = outcome(table.check())
     faults += own
     needs_two = table.value is None and table.relation not in ("between", FAULTY)
@@ -135,7 +131,7 @@ def _column(name: str, value: object) -> object:
 
 
 def _compared(
-    table: ClaimTable, axes: Axes
+    table: ClaimTable, axes: Axes, write: Write
 ) -> Checked[tuple[str | None, Sequence[str], int | None]]:
     """Find what a claim is about: scenario, policies, and the index of the coordinates."""
     scenario = yield from _name("scenario", table.scenario, axes.scenario)
@@ -145,7 +141,7 @@ def _compared(
         yield f"policies is missing, name some of {listed(axes.policy)}"
     policies = list(axes.policy) if policies is None else policies
     yield from check_names("policy", policies, axes.policy)
-    return scenario, policies, (yield from _coordinates(table.at, axes))
+    return scenario, policies, (yield from _coordinates(table.at, axes, write))
 
 
 # ---- Published figures -----------------------------------------------------------------------
@@ -185,11 +181,13 @@ class PublishedTable(Table):
     at: At = Field({})
 
 
-def read_published(tables: Sequence[PublishedTable], cells: Cells) -> Checked[list[Published]]:
+def read_published(
+    tables: Sequence[PublishedTable], cells: Cells, write: Write
+) -> Checked[list[Published]]:
     """Read the published figures; those with a fault are left out."""
     figures: dict[tuple[int, str], Published] = {}
     for label, table in labelled("published", tables):
-        number = yield from within(label, _cell(table, cells))
+        number = yield from within(label, _cell(table, cells, write))
         for metric, figure in table.entries.items():
             if figure is not FAULTY and number is not None:
                 if (number, metric) in figures:
@@ -199,11 +197,11 @@ def read_published(tables: Sequence[PublishedTable], cells: Cells) -> Checked[li
     return list(figures.values())
 
 
-def _cell(table: PublishedTable, cells: Cells) -> Checked[int | None]:
+def _cell(table: PublishedTable, cells: Cells, write: Write) -> Checked[int | None]:
     """Find the cell that figures are about."""
     scenario = yield from _name("scenario", table.scenario, cells.axes.scenario)
     policy = yield from _name("policy", table.policy, cells.axes.policy)
-    i = yield from _coordinates(table.at, cells.axes)
+    i = yield from _coordinates(table.at, cells.axes, write)
     if not table.contents.keys() - {"scenario", "policy", "at"}:
         yield "one or more metrics must be given a number"
     if scenario is None or policy is None or i is None:
@@ -235,7 +233,7 @@ def _name(kind: str, name: str | None, names: Collection[str]) -> Checked[str | 
     return name if name in names else None
 
 
-def _coordinates(at: Mapping[str, Any], axes: Axes) -> Checked[int | None]:
+def _coordinates(at: Mapping[str, Any], axes: Axes, write: Write) -> Checked[int | None]:
     """Find the index of a point among `axes.coordinates`; None if there is none."""
     if at is FAULTY:
         return None
@@ -246,21 +244,23 @@ def _coordinates(at: Mapping[str, Any], axes: Axes) -> Checked[int | None]:
     for name, values in axes.grid.items():
         i: int | None = 0 if len(values) == 1 else None
         if name in at:
-            same = yield from _same_values(name, at[name], values)
+            same = yield from _same_values(name, at[name], values, write)
             i = values.index(same[0]) if same else None
         elif i is None:
-            yield f"at: {name} is missing, it must be one of {values_text(values)}"
+            yield f"at: {name} is missing, it must be one of {_written(name, values, write)}"
         index = None if index is None or i is None else index * len(values) + i
-    i = yield from _design_point(at, axes.design)
+    i = yield from _design_point(at, axes.design, write)
     return None if index is None or i is None else index * len(axes.design) + i
 
 
-def _design_point(at: Mapping[str, Any], points: list[dict[str, Any]]) -> Checked[int | None]:
+def _design_point(
+    at: Mapping[str, Any], points: list[dict[str, Any]], write: Write
+) -> Checked[int | None]:
     """Find the index of the one point of the design that has the values of `at`."""
     allowed = {}
     for name in [name for name in points[0] if name in at]:
         different = [*dict.fromkeys(point[name] for point in points)]
-        allowed[name] = yield from _same_values(name, at[name], different)
+        allowed[name] = yield from _same_values(name, at[name], different, write)
     if not all(allowed.values()):
         return None
     meant = [
@@ -274,14 +274,23 @@ def _design_point(at: Mapping[str, Any], points: list[dict[str, Any]]) -> Checke
     return meant[0] if len(meant) == 1 else None
 
 
-def _same_values(name: str, value: object, known: list[Any]) -> Checked[list[Any]]:
+def _same_values(name: str, value: object, known: list[Any], write: Write) -> Checked[list[Any]]:
     """Find the values of an axis that a value means; where there is a fault, none."""
     if value is FAULTY or FAULTY in known:
         return []
+    got = show(value)
     try:
-        same = same_values(parse_parameter(name, value), known)
+        parsed = parse_parameter(name, value)
+        same = same_values(parsed, known)
+        got = _written(name, [parsed], write)
     except ValueError:
         same = []
     if not same:
-        yield f"at: {name} must be one of {values_text(known)}, got {show(value)}"
+        yield f"at: {name} must be one of {_written(name, known, write)}, got {got}"
     return same
+
+
+def _written(name: str, values: Sequence[Any], write: Write) -> str:
+    """The values of an axis as the file has them; those of one with a fault as they are."""
+    sound = [value for value in values if value is not FAULTY]
+    return values_text(sound, partial(write, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from mc.model.digits import value_text
@@ -74,16 +74,26 @@ def cell_label(scenario: str, policy: str, at: dict[str, Any]) -> str:
 
 def show(value: object) -> str:
     """Write what stands in the file, cut where it is long."""
-    text = repr(value)
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """Cut a text where it is long."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def values_text(values: Collection[object]) -> str:
+Write = Callable[[str, Any], str]
+"""Writes a value of a parameter as the file has it, with a unit or without."""
+
+
+def values_text(values: Collection[Any], write: Callable[[Any], str] = value_text) -> str:
     """Write several values; of many the first ones, the last and their number."""
-    texts = [value_text(value) for value in values]
+    texts = [write(value) for value in values]
+    are_apart = all(" " not in text or text.startswith("[") for text in texts)
+    between = " " if are_apart else ", "
     if len(texts) <= SHOWN:
-        return " ".join(texts)
-    return " ".join([*texts[: SHOWN - 2], "...", texts[-1], f"({len(texts)} values)"])
+        return between.join(texts)
+    return f"{between.join([*texts[: SHOWN - 2], '...', texts[-1]])} ({len(texts)} values)"
 
 
 def tries_text(text: str) -> str:

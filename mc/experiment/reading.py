@@ -27,7 +27,7 @@ from mc.experiment.claims import Printed, read_claims, read_published
 from mc.experiment.experiment import Claim, Experiment, ExperimentError, Published
 from mc.experiment.file import DEFAULT_SEED, File
 from mc.experiment.keys import Parameters, as_list
-from mc.experiment.messages import hint, quote, show
+from mc.experiment.messages import LIKE, hint, quote, show
 from mc.experiment.quantities import read_quantities
 from mc.experiment.validation import FAULTY, Checked, checked, outcome, validate, within
 from mc.model import METRICS, PARAMETERS, Thresholds, has_entries, metrics_of, units
@@ -214,9 +214,10 @@ def _near(path: Path) -> str:
     """Suggest the nearest file beside one that is not there."""
     if path.exists():
         return ""
-    names = [str(other) for other in path.parent.glob("*.toml")]
-    near = difflib.get_close_matches(str(path), names, n=1)
-    return f"; did you mean {quote(near[0])}?" if near else ""
+    # folder and ending are alike in all, and would make any two names alike
+    files = {other.stem: str(other) for other in path.parent.glob("*.toml")}
+    near = difflib.get_close_matches(path.stem, files, n=1, cutoff=LIKE)
+    return f"; did you mean {quote(files[near[0]])}?" if near else ""
 
 
 # ---- Checks ----------------------------------------------------------------------------------
@@ -260,17 +261,17 @@ def _check(
     fixed = {} if file.fixed is FAULTY else file.fixed.entries
     fixed |= yield from within("--set", _overrides(overrides, axes))
     yield from axes.check(fixed)
-    excludes = yield from read_excludes(file.exclude, axes, fixed)
+    sound = {name: value for name, value in fixed.items() if value is not FAULTY}
+    axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
+    written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
+    excludes = yield from read_excludes(file.exclude, axes, fixed, written)
     cells = Cells(axes)
     if excludes is not None and axes.n_cells <= MAX_CELLS:
         cells = yield from make_cells(axes, fixed, excludes, file.generator, progress)
     yield from _check_baseline(file.baseline, cells)
     yield from _check_layer_names(file.layer_names, cells)
-    sound = {name: value for name, value in fixed.items() if value is not FAULTY}
-    axes_alone: dict[str, Any] = {"grid": [], "design": None, "scenario": [], "policy": []}
-    written = partial(axis_text, {"fixed": sound, "in_units": in_units, **axes_alone})
     claims = yield from read_claims(file.claim, cells, written)
-    published = yield from read_published(file.published, cells)
+    published = yield from read_published(file.published, cells, written)
     yield from _check_metrics(file.precision, cells, claims, published)
     return _Parts(file, in_units, fixed, excludes, cells, claims, published)
 

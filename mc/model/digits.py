@@ -474,7 +474,9 @@ def is_entry_value(
     if text == units.text_of(declared.dimension, own, per_second, declared.unit):
         return True
     try:
-        given = as_number(name, {"kind": table.kind, entry: text}, per_second)[entry]
+        given: Any = text
+        if not units.is_number(text):
+            given = as_number(name, {"kind": table.kind, entry: text}, per_second)[entry]
         return value_text(float(given)) == value_text(float(own))
     except (TypeError, ValueError):
         return False

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 from mc import experiment as experiments
 from mc import store
 from mc.experiment import Experiment, Point, Precision
+from mc.experiment.messages import quote, shortened, show, values_text
+from mc.model import PARAMETERS, parse_parameter, units
+from mc.model.digits import readers_second
 from mc.runner.shards import storage_of
 from mc.runner.storage import Ranges, Storage
 from mc.store import FolderError, Shard
@@ -239,6 +242,12 @@ _FLATTENED: Final = (
 )
 
 
+_N_CHANGES: Final = 4
+"""A refusal names no more changes than this."""
+
+_MISSING: Final = object()
+
+
 def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path) -> Experiment:
     """Number the cells as in the folder; refuse another experiment.
 
@@ -247,7 +256,7 @@ def continued(experiment: Experiment, manifest: Mapping[str, Any], folder: Path)
     """
     old = manifest["experiment"]
     faults = [
-        f"{name} was {old[name]}, is {experiment.source[name]}"
+        f"{name} was {shortened(str(old[name]))}, is {shortened(str(experiment.source[name]))}"
         for name in ("generator", "seed", "seeds", "keep")
         if old[name] != experiment.source[name]
     ]
@@ -297,23 +306,62 @@ def _asks_for_less(old: Mapping[str, Any], experiment: Experiment) -> list[str]:
 
 
 def _what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Name the parameters, points and values that only one of two experiments has."""
+    """Name the parameters, points and values of which rows depend, where two experiments differ."""
+    design = [source["design"] or {} for source in (old, new)]
+    ranges = [
+        {f"{span['name']} in the design": span for span in of.get("ranges", ())} for of in design
+    ]
+    settings = [
+        {f"{name} of the design": value for name, value in of.items() if name != "ranges"}
+        for of in design
+    ]
+    parts = _differences(old, new, old["fixed"], new["fixed"])
+    for kind in ("scenario", "policy"):
+        points = [{point["name"]: point for point in source[kind]} for source in (old, new)]
+        for name, point in points[0].items():
+            if name not in points[1]:
+                parts.append(f"{kind} {quote(name)} is gone")
+            elif changes := _differences(old, new, point, points[1][name]):
+                parts.append(f"{kind} {quote(name)}: {', '.join(changes)}")
+    axes = [{axis["name"]: axis["values"] for axis in source["grid"]} for source in (old, new)]
+    for name in dict.fromkeys((*axes[0], *axes[1])):
+        was, now = (of.get(name) for of in axes)
+        if was is None or now is None:
+            parts.append(f"{name} is {'new in' if was is None else 'gone from'} the grid")
+        elif gone := [value for value in was if value not in now]:
+            parts.append(f"{name} {values_text(gone, partial(_written, old, name))} is gone")
+    for was, now in (settings, ranges):
+        names = dict.fromkeys((*was, *now))
+        parts += [f"{name} is another" for name in names if was.get(name) != now.get(name)]
+    if any(condition not in old["exclude"] for condition in new["exclude"]):
+        parts.append("an exclude is new, or another")
+    more = f"; {len(parts) - _N_CHANGES} more" if len(parts) > _N_CHANGES else ""
+    return "; ".join(parts[:_N_CHANGES]) + more
 
-    def flat(source: Mapping[str, Any]) -> set[str]:
-        entries = {f"{name} = {value}" for name, value in source["fixed"].items()}
-        for axis in ("scenario", "policy"):
-            for point in source[axis]:
-                chosen = {name: value for name, value in point.items() if name != "name"}
-                entries.add(f'{axis} "{point["name"]}" {chosen}')
-        for axis in source["grid"]:
-            entries |= {f"{axis['name']} = {value} in the grid" for value in axis["values"]}
-        if source["design"] is not None:
-            entries |= {
-                f"{name} = {value} in the design" for name, value in source["design"].items()
-            }
-        return entries | {f"exclude {condition}" for condition in source["exclude"]}
 
-    removed, added = flat(old) - flat(new), flat(new) - flat(old)
-    parts = [f"without {entry}" for entry in sorted(removed)]
-    parts += [f"with {entry}" for entry in sorted(added)]
-    return "; ".join(parts)
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], was: Mapping[str, Any], now: Mapping[str, Any]
+) -> list[str]:
+    """Name the parameters of one table that differ, given the experiments that they are of."""
+
+    def told(source: Mapping[str, Any], table: Mapping[str, Any], name: str) -> str:
+        return _written(source, name, table[name]) if name in table else "not set"
+
+    return [
+        f"{name} was {told(old, was, name)}, is {told(new, now, name)}"
+        for name in dict.fromkeys((*was, *now))
+        if was.get(name, _MISSING) != now.get(name, _MISSING)
+    ]
+
+
+def _written(source: Mapping[str, Any], name: str, value: Any) -> str:
+    """A value of a parameter as a reader is given it, cut where it is long."""
+    per_second = readers_second(source)
+    try:
+        typed = parse_parameter(name, value)
+    except ValueError:
+        typed = None
+    if typed is None or per_second is None:
+        return show(value)
+    of = PARAMETERS[name]
+    return shortened(units.text_of(of.dimension, typed, per_second, of.unit))
