@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import mc
 from mc import experiment
 from mc.cli import app
-from mc.decisions.alternatives import Change, alternatives, verdict_of
+from mc.decisions.alternatives import Change, alternatives, verdict_of, worth
 from mc.experiment import question
 from mc.experiment.question import AskError, Fault, Question, experiment_text, policies
 
@@ -214,8 +214,28 @@ def test_with_a_time_out_calls_wait_in_a_queue(tmp_path: Path) -> None:
     assert first.timeout == first.rounds_per_second
     assert first.queue == 900  # it holds what nobody waits for any more
     assert not first.cancel
-    assert cells["queue half as long"].queue == 450
+    assert cells["short queue, 150 calls"].queue == 150  # half a second of work
     assert cells["calls given up are cancelled"].cancel
+    both = cells["cancelled, budget 10 %"]
+    assert both.cancel
+    assert both.budget is not None
+    assert {cell.threshold for cell in cells.values()} == {first.rounds_per_second}  # a second
+
+
+def test_a_short_queue_is_served_within_the_time_out_in_the_fault_too(tmp_path: Path) -> None:
+    asked = Question(
+        1200.0, 5000.0, (Fault(90, 1500, 0),), (3, 3, 3), None, (0.05, 0.5), timeout=0.25
+    )
+    cells = cells_of(asked, tmp_path)
+    both = cells["short queue, innermost layer retries"]
+    assert (both.queue, both.tries) == (187, (1, 1, 3))
+    assert both.queue / both.fault_capacity < 0.25 * both.rounds_per_second
+    assert "short queue, 187 calls" in cells
+    assert cells["cancelled, innermost layer retries"].cancel
+    for deadline, late in ((0.3, 0.3), (None, 1.0)):
+        assert replace(asked, deadline=deadline).late_s == late
+    assert replace(asked, timeout=5.0).late_s == 5.0
+    assert replace(asked, room=100).short_queue is None
 
 
 @pytest.mark.parametrize(("load", "room"), [(0.625, 1), (0.8, 2), (0.9, 4)])
@@ -328,7 +348,7 @@ def test_what_is_surely_better_is_so_by_a_paired_test(answer: tuple[str, mc.Resu
 
     requests = rows.filter(cell=0)["requests"].mean()
     assert isinstance(requests, float)
-    level = 0.05 / (2 * len(found))
+    level = 0.05 / (3 * len(found))
     for one in found:
         for change, load in ((one.failures, False), (one.load, True)):
             other, present = values(one.policy, load), values(question.PRESENT, load)
@@ -344,7 +364,7 @@ def test_what_is_surely_better_is_so_by_a_paired_test(answer: tuple[str, mc.Resu
                 apart = abs(differences.mean())
                 assert change.is_sure == (apart > half and apart >= matters)
                 assert change.is_alike == (not change.is_sure and apart + half < matters)
-        changes = (one.failures, one.load)
+        changes = (one.failures, one.load, one.late)
         gains = [c for c in changes if c.is_sure and c.difference < 0]
         costs = [c for c in changes if c.is_sure and c.difference > 0]
         known = all(change.is_sure or change.is_alike for change in changes)
@@ -400,12 +420,42 @@ def test_the_advice_follows_its_rule(answer: tuple[str, mc.Results]) -> None:
     verdicts = {one.policy: one.verdict for one in alternatives(results)}
     able = [name for name, verdict in verdicts.items() if verdict in ("better", "trade")]
     able = [question.PRESENT, *(name for name in able if name != "no retries")]
-    least = min(mean(name, "dropped") for name in able)
-    slack = 0.01 * mean(question.PRESENT, "window_requests")
-    as_good = [name for name in able if mean(name, "dropped") <= least + slack]
-    expected = min(as_good, key=lambda name: mean(name, "times_usual"))
+    fewest = min(able, key=lambda name: (mean(name, "dropped"), mean(name, "times_usual")))
+
+    def is_worth_it(name: str) -> bool:
+        more = mean(name, "dropped") - mean(fewest, "dropped")
+        more /= mean(question.PRESENT, "window_requests")
+        half = mean(name, "times_usual") <= mean(fewest, "times_usual") / 2
+        return more <= (0.05 if half else 0.01)
+
+    expected = min(filter(is_worth_it, able), key=lambda name: mean(name, "times_usual"))
     assert expected != question.PRESENT
     assert f"Best here: {expected}: " in told
+
+
+def test_half_of_the_load_is_worth_a_few_more_failures_but_a_little_less_is_not() -> None:
+    """Of 100 requests of the fault; the first is the present policy."""
+    assert worth([(99, 26.7), (33, 17.1), (36.5, 2.7)], 100) == 2  # 3.5 % for a sixth
+    assert worth([(99, 26.7), (33, 17.1), (36.5, 9.0)], 100) == 1  # for more than half
+    assert worth([(99, 26.7), (33, 17.1), (38.5, 1.1)], 100) == 1  # 5.5 %
+    assert worth([(99, 26.7), (33, 17.1), (33.5, 16.0)], 100) == 2  # as good
+    assert worth([(33.0, 2.0), (33, 17.1), (33.9, 2.1)], 100) == 0
+
+
+def test_lateness_is_said_and_is_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled calls are tried until they succeed, which takes longer than a second."""
+    monkeypatch.setattr("mc.experiment.question._MOST_REPLICATIONS", 30)
+    monkeypatch.setattr("mc.experiment.question._AFTER_S", 12.0)
+    options = {"--rate": "24/s", "--capacity": "100/s", "--fault": "6 s at 15 %"}
+    options |= {"--layers": "9", "--timeout": "500 ms", "--deadline": "none"}
+    _, out, _ = ask(options)
+    told = " ".join(out.split())
+    assert re.search(r"more late successes[.] ", told)
+    assert re.search(
+        "cancelled: [0-9]+ fail; load [0-9.]+ x usual, worst second [^;]*; [0-9]+ late", told
+    )
+    assert "late, %" in told
+    assert "x capacity" not in told[told.index("storm, ") :]  # what comes in a round is chance
 
 
 def test_nothing_is_advised_where_nothing_is_surely_better() -> None:
@@ -434,4 +484,4 @@ def test_the_worst_second_is_that_of_single_runs(answer: tuple[str, mc.Results])
     worst = seconds.agg(pl.col("calls").sum()).group_by("replication").agg(pl.col("calls").max())
     calls = worst["calls"].mean()
     assert isinstance(calls, float)
-    assert f"in the worst second (peak) {calls / 30:.3g} times its capacity" in told
+    assert f"in the worst second {calls / 30:.3g} times its capacity" in told

@@ -1101,6 +1101,12 @@ def test_the_claims_of_the_lesson_cover_its_headlines() -> None:
         ),
         ('[fixed]\nqueue = 9\nfault_rounds = 9\nbudget = {kind = "sre"}\ntries = 2', None),
         (
+            '[fixed]\nqueue = 99\nround = "1 ms"\narrivals_per_second = "1200/s"\n'
+            'capacity = "5000/s"',
+            "peak is the most calls in one round, and chance alone brings more than the capacity",
+        ),
+        ('[fixed]\nqueue = 99\narrivals_per_second = "1200/s"\ncapacity = "5000/s"', None),
+        (
             "[fixed]\nqueue = 9\nfault_rounds = 9\nfailure_rate = 0.01\ntries = 2\n"
             'clients = 500\nbudget = {kind = "grpc"}\n',
             "the run ends while a breaker or a budget may still act on the fault",

@@ -18,6 +18,7 @@ import pytest
 import mc.experiment
 from mc.experiment import Experiment, ExperimentError, read
 from mc.model import Cell
+from mc.runner.tracing import choose
 
 TITLE = 'title = "t"\n'
 
@@ -607,6 +608,58 @@ def test_what_is_left_out_need_not_be_possible(tmp_path: Path) -> None:
     assert len(faults(tmp_path, grid)) == 2
     exclude = "[[exclude]]\ntries = [300, 300]\n[[exclude]]\narrivals_per_second = {above = 7e4}\n"
     assert len(load(tmp_path, grid + exclude).points) == 1
+
+
+TABLES = """[fixed]
+fault_rounds = 100
+tries = [3]
+budget = {kind = "ratio", window = "10 s"}
+[[policy]]
+name = "as the grid has it"
+[grid]
+budget.ratio = {from = 0.1, to = 0.3, steps = 3}
+backoff_base = [1, 2]
+"""
+
+
+CLAIM = '[[claim]]\ntext = "a"\nmetric = "dropped"\nrelation = ">"\nvalue = 3\n'
+
+
+@pytest.mark.parametrize("named", ["0.2", '"20 %"', "[0.2]"])
+def test_an_entry_names_the_tables_that_have_it(named: str, tmp_path: Path) -> None:
+    at = "at = {backoff_base = 1, budget.ratio = 0.3}\n"
+    exclude = f"[[exclude]]\nbackoff_base = 2\nbudget.ratio = {named}\n"
+    got = load(tmp_path, f"{TABLES}{CLAIM}{at}{exclude}")
+    table = 'budget = {kind = "ratio", ratio = 0.2, window = "10 s"}'
+    at = f"at = {{backoff_base = 1, {table.replace('0.2', '0.3')}}}\n"
+    exclude = f"[[exclude]]\nbackoff_base = 2\n{table}\n"
+    expected = load(tmp_path, f"{TABLES}{CLAIM}{at}{exclude}")
+    assert len(got.points) == 5
+    assert got.points == expected.points
+    assert got.claims == expected.claims
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("ratio = 0.25", "no value of budget has budget.ratio = 0.25"),
+        ('window = "10 s"', "at: several values of budget have budget.window = 1000"),
+        ('window = "soon"', "no value of budget has budget.window = 'soon'"),
+        ("ratio = {above = 0.1}", "no value of budget has budget.ratio = {'above': 0.1}"),
+    ],
+)
+def test_an_entry_that_names_no_table_is_refused(entry: str, told: str, tmp_path: Path) -> None:
+    at = f"at = {{backoff_base = 1, budget.{entry}}}\n"
+    [fault] = faults(tmp_path, f"{TABLES}{CLAIM}{at}")
+    assert fault.startswith('claim "a": at: ')
+    assert told in fault
+
+
+def test_a_replication_is_chosen_by_an_entry(tmp_path: Path) -> None:
+    got = choose(load(tmp_path, TABLES), at={"budget.ratio": "20 %", "backoff_base": "2"})
+    assert [point.cell for point in got] == [3]
+    with pytest.raises(ExperimentError, match=r'--at: budget\.ratio "25 %" does not exist'):
+        choose(load(tmp_path, TABLES), at={"budget.ratio": "25 %"})
 
 
 def test_a_faulty_exclude_causes_no_further_faults(tmp_path: Path) -> None:

@@ -10,16 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import mc
 from mc import store
 from mc.cli import app
 from mc.runner import costs
+from mc.runner.simulation import Block, Draws, simulate_alone
 from mc.store import FolderError, lock, memory, state
 
 EXPERIMENT: Final = """
@@ -49,6 +53,7 @@ N_ROWS: Final = N_CELLS * 60
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An experiment in an empty folder, of which each plan has the same sample."""
     monkeypatch.setattr(costs, "SAMPLE_SECONDS", 1000.0)
+    monkeypatch.setattr(costs, "SAMPLE_MOST_SECONDS", 1000.0)
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(EXPERIMENT, "utf-8")
     return "small.toml"
@@ -113,6 +118,26 @@ def test_time_and_bytes_are_estimated_for_what_is_missing(file: str) -> None:
     assert plan.seconds == pytest.approx(expected)  # a sum in another order
     assert plan.n_bytes > 0
     assert plan.n_bytes_there == 0
+
+
+def test_a_cell_that_costs_more_than_all_others_is_in_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that goes on by what each row is said to take: the dear cell comes last."""
+    file = tmp_path / "small.toml"
+    file.write_text(EXPERIMENT.replace("[fixed]", "[fixed]\nqueue = 10"), "utf-8")
+    seconds: list[float] = []
+
+    def timed(block: Block, draws: Draws, m: int) -> tuple[NDArray[np.int64], float]:
+        seconds.append(2.0 if len(seconds) == N_CELLS - 1 else 0.1)
+        return simulate_alone(block, draws.indices(0, m), draws.seed), seconds[-1]
+
+    clock = SimpleNamespace(process_time=lambda: sum(seconds), thread_time=time.thread_time)
+    monkeypatch.setattr(costs, "_timed", timed)
+    monkeypatch.setattr(costs, "time", clock)
+    plan = mc.plan(file, tmp_path / "out")
+    assert len(seconds) == N_CELLS
+    assert plan.core_seconds == pytest.approx(60 * sum(seconds), rel=0.05)
 
 
 @pytest.mark.parametrize("keep", ["rows", "histograms"])

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -397,6 +399,15 @@ def test_the_manifest_says_how_the_results_were_made(finished: Path) -> None:
     assert len(manifest["experiment_sha256"]) == 64
     assert manifest["seconds"] >= 0
     assert manifest["started"].endswith("+00:00")
+
+
+def test_a_clock_that_is_set_back_during_a_run_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = itertools.count(2_000_000_000.0, -3600.0)
+    monkeypatch.setattr(time, "time", lambda: next(moments))
+    run(WITHOUT_TAIL, tmp_path / "out")
+    assert mc.load(tmp_path / "out").complete
 
 
 @pytest.mark.parametrize("table", ["replications", *TABLES])

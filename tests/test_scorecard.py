@@ -8,12 +8,21 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 import mc
+from mc.cli import app
 from mc.cli.result_tables import of_a_run
 from mc.cli.screen import MAX_LINES, screen
 from mc.decisions.scorecard import MOST_LINES, Score, scorecards
-from mc.model.digits import half_width, known_digits, range_ends, share_ends, short_estimate
+from mc.model.digits import (
+    format_estimate,
+    half_width,
+    known_digits,
+    range_ends,
+    share_ends,
+    short_estimate,
+)
 from mc.statistics.intervals import share_interval
 
 POLICIES = """
@@ -338,3 +347,24 @@ def test_a_mean_in_the_table_of_show_lies_between_the_ends_below_it() -> None:
     estimate = {"n": 60, "share_defined": 1.0, "mean": 1.2747, "p05": 1.2621, "p95": 1.2934}
     low, high = (of_a_run(estimate, end, 1) for end in ("p05", "p95"))
     assert (low, high) == ("1.26", "1.29")
+
+
+def test_what_has_no_room_is_named_with_the_command_that_prints_it() -> None:
+    """Where calls wait, whether runs come back takes the place of who is late."""
+    text = "queue = 60\ncapacity = 6\ntimeout = 12\nthreshold = 5\n" + OUTAGE + POLICIES
+    results = run(text, rounds=800)
+    [card] = [card for card in scorecards(results) if card.scenario == "outage"]
+    assert "late_share" in card.left_out
+    assert "late_share" not in {column.metric for column in card.columns}
+    said = " ".join(lines(results))
+    assert f"no room for {' and '.join(card.left_out)}: show --metric NAME" in said
+    shown = CliRunner().invoke(app, ["show", "out", "--metric", "late_share"])
+    assert shown.exit_code == 0, shown.stderr
+    [mean] = results.summary.filter(cell=card.lines[2].cells[0], metric="late_share")["mean"]
+    assert format_estimate(mean, None)[0][:4] in shown.stdout
+    assert "multi-" not in shown.stdout
+    csv = CliRunner().invoke(app, ["show", "out", "--metric", "late_share", "--format", "csv"])
+    assert csv.stdout.count("late_share") == results.cells.height
+    wrong = CliRunner().invoke(app, ["show", "out", "--metric", "late_shar"])
+    assert wrong.exit_code == 2
+    assert 'did you mean "late_share"?' in wrong.stderr

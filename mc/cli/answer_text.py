@@ -14,15 +14,18 @@ from mc.cli.screen import WIDTH, next_steps, scorecard_lines
 from mc.decisions.alternatives import (
     AS_GOOD,
     FAILURES,
+    LATE,
     LOAD,
+    WORTH_HALF,
     Alternative,
     Change,
     alternatives,
+    fewest_failures,
     mean_of,
     present_of,
     recommended,
 )
-from mc.decisions.scorecard import score_of
+from mc.decisions.scorecard import ALIKE_SHARE, score_of
 from mc.experiment import cells_of
 from mc.experiment.question import CALM_LOSS, Fault, Question, shape
 from mc.model import digits
@@ -62,7 +65,7 @@ def answer(
     found = alternatives(results)
     best = recommended(results, found)
     yield Text("")
-    yield from wrapped(_advice(best, results, peaks))
+    yield from wrapped(_advice(best, fewest_failures(results, found), results, peaks))
     for verdict, heading in (("better", "Surely better:"), ("trade", "Better at a price:")):
         some = [one for one in found if one.verdict == verdict and one is not best]
         if some:
@@ -76,8 +79,9 @@ def answer(
         yield Text("")
         yield from wrapped(f"Not surely better: {names}.")
     # where nobody times out only the breaker keeps a run from coming back, and its line says so
-    without = ("recovered", "recovery", "drain") if question.timeout is None else ()
-    yield from scorecard_lines(results, 16, width, without)
+    without = ("recovered", "recovery", "drain") if question.timeout is None else ("recovery",)
+    # the sentences have the worst second; what comes in a round is chance
+    yield from scorecard_lines(results, 18, width, ("peak", *without))
     yield Text("")
     yield from wrapped(_model(question))
     yield Text("")
@@ -175,8 +179,8 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
         f"{count('window_dropped')} of {count('window_requests')}. In the whole run of "
         f"{format_time(whole.rounds / whole.rounds_per_second)} it is {count(FAILURES)} of "
         f"{count('requests')}, {told('failed_share', ' %')}. In the fault the dependency gets "
-        f"{told(LOAD, '')} times the usual load, in the worst second (peak) {_number(peaks[cell])} "
-        "times its capacity."
+        f"{told(LOAD, '')} times the usual load, in the worst second {_number(peaks[cell])} "
+        f"times its capacity.{_late(question, results, cell)}"
     )
     recovered, recovery, gone = (
         told(metric, unit)
@@ -197,24 +201,45 @@ def _present(question: Question, results: Results, peaks: dict[int, float]) -> s
     return f"{text} In parentheses: where nine of ten runs lie."
 
 
-def _advice(best: Alternative | None, results: Results, peaks: dict[int, float]) -> str:
+def _late(question: Question, results: Results, cell: int) -> str:
+    """How many succeed late, and how long successes take; nothing where hardly any is late."""
+    late = mean_of(results, cell, LATE)
+    if late < ALIKE_SHARE * mean_of(results, cell, "requests"):
+        return ""
+    waited = score_of(results, cell, "wait_mean")
+    on_average = "" if waited is None else f"; a success takes {waited.known} s on average"
+    return f" {late:,.0f} succeed later than {format_time(question.late_s)}{on_average}."
+
+
+def _advice(
+    best: Alternative | None,
+    fewest: Alternative | None,
+    results: Results,
+    peaks: dict[int, float],
+) -> str:
     """What to do, what it costs, and by which rule."""
     rule = (
         "The rule: of the policies that retry (without, every small failure reaches a caller) the "
-        f"fewest failures; if they differ by less than {100 * AS_GOOD:g} % of the requests of the "
-        "fault, the least load."
+        f"fewest failures, or less load where that costs less than {100 * AS_GOOD:g} % of the "
+        f"requests of the fault, or at most half of the load where that costs less than "
+        f"{100 * WORTH_HALF:g} %."
     )
     if best is None:
         return f"Keep the present policy: nothing here is surely better. {rule}"
-    costs = "That costs nothing that is seen here"
-    if best.verdict == "trade":
-        is_load = best.failures.is_alike or best.failures.difference < 0
-        dear = best.load if is_load else best.failures
-        more = f"{dear.difference:,.0f} more failures"
-        if is_load:
-            more = f"{100 * dear.difference / dear.present:.0f} % more load"
-        costs = f"That {'costs' if dear.is_sure else 'may cost'} {more}"
-    return f"Best here: {best.policy}: {_changes(best, results, peaks)}. {costs}. {rule}"
+    dear = {
+        f"{best.failures.difference:,.0f} more failures": best.failures,
+        f"{100 * best.load.difference / best.load.present:.0f} % more load": best.load,
+        f"{best.late.difference:,.0f} more late successes": best.late,
+    }
+    more = [
+        f"{'' if one.is_sure else 'perhaps '}{text}"
+        for text, one in dear.items()
+        if one.difference > 0 and not one.is_alike
+    ]
+    costs = f"That costs {' and '.join(more) or 'nothing that is seen here'}."
+    if fewest is not None and fewest is not best:
+        costs += f" Fewest failures: {fewest.policy}: {_changes(fewest, results, peaks)}."
+    return f"Best here: {best.policy}: {_changes(best, results, peaks)}. {costs} {rule}"
 
 
 def _changes(one: Alternative, results: Results, peaks: dict[int, float]) -> str:
@@ -226,8 +251,10 @@ def _changes(one: Alternative, results: Results, peaks: dict[int, float]) -> str
     parts = [
         told(one.failures, f"{one.failures.other:,.0f} fail", "as many fail"),
         told(one.load, f"load {_number(one.load.other)} x usual", "as much load")
-        + f", peak {_number(peaks[one.cell])} x capacity",
+        + f", worst second {_number(peaks[one.cell])} x capacity",
     ]
+    if not one.late.is_alike:
+        parts.append(told(one.late, f"{one.late.other:,.0f} late", ""))
     before, after = (
         score_of(results, cell, "recovered") for cell in (present_of(results)["cell"], one.cell)
     )

@@ -141,8 +141,13 @@ def known_to(precision: Mapping[str, Any], per_second: float | None = None, shar
     )
 
 
-def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
-    """Yield one or two tables for each scenario: of every cell, or of about `MAX_CELLS`."""
+def scenario_tables(
+    results: Results, every: bool, metrics: Sequence[str] = ()
+) -> Iterator[ScenarioTable]:
+    """Yield the tables of each scenario: of every cell, or of about `MAX_CELLS`.
+
+    With `metrics` a table of these.
+    """
     import polars as pl
 
     from mc.model import HEADLINE, OF_QUEUE, RECOVERY
@@ -169,8 +174,8 @@ def scenario_tables(results: Results, every: bool) -> Iterator[ScenarioTable]:
         title = str(scenario)
         if n_counts > 1:
             title += f" ({first_to_last(counts)} replications)"
-        yield ScenarioTable(title, named, _defined(named, HEADLINE), per_second)
-        if not is_single(results):
+        yield ScenarioTable(title, named, _defined(named, metrics or HEADLINE), per_second)
+        if not is_single(results) and not metrics:
             title = f"{scenario}: failures, waits and recovery"
             yield ScenarioTable(title, named, _defined(named, RECOVERY), per_second)
             of_queue = _defined(named, OF_QUEUE)

@@ -197,7 +197,7 @@ class _Table:
             [
                 (
                     _number(score, layout, column.metric != "recovery"),
-                    _range(score) if layout.with_ranges else "",
+                    _range(score, 3 if layout.with_errors else 2) if layout.with_ranges else "",
                 )
                 for column, score in zip(self.card.columns, line.scores, strict=True)
             ]
@@ -298,12 +298,13 @@ def _number(score: Score | None, layout: _Layout, with_share: bool) -> str:
     return f"{'*' if score.is_best else ''}{text}"
 
 
-def _range(score: Score | None) -> str:
+def _range(score: Score | None, n_digits: int) -> str:
     if score is None:
         return ""
+    ends = score.ends(n_digits)
     if score.of_runs and score.low is not None and score.high is not None:
-        return f"({share_ends(score.low, score.high)})" if score.ends() else ""
-    return "–".join(dict.fromkeys(score.ends()))
+        return f"({share_ends(score.low, score.high)})" if ends else ""
+    return "–".join(dict.fromkeys(ends))
 
 
 def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Text]:
@@ -322,6 +323,9 @@ def _legend(tables: Collection[_Table], layout: _Layout, width: int) -> list[Tex
         parts.append("–: so few runs have one, or so skewed, that their mean is not known")
     if any(line.undecided for table in tables for line in table.card.lines):
         parts.append("†: requests are undecided: failed and late are not compared")
+    left_out = dict.fromkeys(name for table in tables for name in table.card.left_out)
+    if left_out:
+        parts.append(f"no room for {' and '.join(left_out)}: show --metric NAME")
     text = f"{'; '.join(parts)}."
     return [Text(line, "dim") for line in textwrap.wrap(text, width)] if parts else []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +62,14 @@ def show(
             "--adjusted", help="Means adjusted for the traffic, too, where that narrows them down."
         ),
     ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Only this metric, of every one that there is; may be repeated.  [default: those "
+            "of the three tables]",
+        ),
+    ] = None,
     form: options.Format = "table",
     table: Annotated[
         str | None,
@@ -79,11 +87,21 @@ def show(
     """
     if table is not None and form == "table":
         fail("--table: needs --format json, csv or markdown: it has too many columns to look at", 2)
+    if metric and (table is not None or form == "json"):
+        fail("--metric: picks of the summary, and needs --format table, csv or markdown", 2)
     from mc import store
 
     with errors_as_messages():
         results = store.load(folder)
-        print_results(results, form, every=every, adjusted=adjusted, table=table)
+        metrics = _named(metric, results) if metric else []
+        print_results(results, form, every=every, adjusted=adjusted, metrics=metrics, table=table)
+
+
+def _named(metrics: Sequence[str], results: Results) -> list[str]:
+    """The metrics, each of which there must be."""
+    from mc import decisions
+
+    return list(dict.fromkeys(decisions.metric_named(name, results).name for name in metrics))
 
 
 def print_results(
@@ -92,19 +110,21 @@ def print_results(
     *,
     every: bool = False,
     adjusted: bool = False,
+    metrics: Sequence[str] = (),
     table: str | None = None,
 ) -> None:
     """Print the tables of a finished run, see `show`; nothing if one of them cannot be read."""
     if table is not None or form == "csv":
-        print_frame(_whole_table(results, table or "summary"), form)
+        frame = _whole_table(results, table or "summary")
+        print_frame(frame.filter(frame["metric"].is_in(metrics)) if metrics else frame, form)
     elif form == "json":
         print_json(_all_tables(results))
     elif form == "markdown":
-        print_lines(_markdown_lines(results, every))
+        print_lines(_markdown_lines(results, every, metrics))
     else:
         from mc.cli.terminal_tables import result_blocks
 
-        print_rich(result_blocks(results, every, adjusted))
+        print_rich(result_blocks(results, every, adjusted, metrics))
 
 
 # --- with every column ----------------------------------------------------------------------------
@@ -135,7 +155,7 @@ def _whole_table(results: Results, name: str) -> pl.DataFrame:
 # --- for a page -----------------------------------------------------------------------------------
 
 
-def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
+def _markdown_lines(results: Results, every: bool, metrics: Sequence[str]) -> Iterator[str]:
     """The same as on a terminal."""
     from mc.store import undecided_told
 
@@ -143,7 +163,7 @@ def _markdown_lines(results: Results, every: bool) -> Iterator[str]:
     yield f"**{escaped(title)}**"
     for line in lines:
         yield from ("", escaped(line))
-    for table in scenario_tables(results, every):
+    for table in scenario_tables(results, every, metrics):
         yield from ("", f"### {escaped(table.title)}", "")
         heads = [head.replace("-\n", "").replace("\n", " ").strip() for head in table.heads]
         yield from markdown_table(

@@ -40,7 +40,9 @@ FAR_OUT: Final = 0.05
 """A published figure is pointed out if no more of the seeds lie as far on either side."""
 
 
-def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[RenderableType]:
+def result_blocks(
+    results: Results, every: bool, adjusted: bool, metrics: Sequence[str]
+) -> Iterator[RenderableType]:
     """Yield all that is printed of a finished run, see `show`."""
     from mc.store import undecided_told
 
@@ -49,7 +51,7 @@ def result_blocks(results: Results, every: bool, adjusted: bool) -> Iterator[Ren
     if adjusted and not single:
         yield "Adjusted for the traffic of these replications, whose expectation is known, where"
         yield "that narrows the interval (control variates)."
-    for table in scenario_tables(results, every):
+    for table in scenario_tables(results, every, metrics):
         yield Text(f"\n{table.title}", "bold underline")
         if single:
             yield _value_table(table)

@@ -19,8 +19,15 @@ FAILURES: Final = "dropped"
 LOAD: Final = "times_usual"
 """How load is counted: in the fault."""
 
+LATE: Final = "late"
+"""How lateness is counted: successes that waited longer than `threshold`."""
+
 AS_GOOD: Final = 0.01
 """Failures that differ by less, as a share of the requests of the fault, are as good: load decides.
+"""
+
+WORTH_HALF: Final = 0.05
+"""More failures, as a share of the requests of the fault, that half of the load, or less, is worth.
 """
 
 Verdict = Literal["better", "trade", "worse", "alike"]
@@ -62,16 +69,17 @@ class Alternative:
     ----------
     policy : str
     cell : int
-    failures, load : Change
+    failures, load, late : Change
     verdict : {"better", "trade", "worse", "alike"}
-        Better: surely less of one, and surely no more of the other that matters. Trade: surely less
-        of one, more or perhaps more of the other.
+        Better: surely less of one, and surely no more of another that matters. Trade: surely less
+        of one, more or perhaps more of another.
     """
 
     policy: str
     cell: int
     failures: Change
     load: Change
+    late: Change
     verdict: Verdict
 
 
@@ -90,22 +98,22 @@ def alternatives(results: Results) -> list[Alternative]:
 
     Notes
     -----
-    Paired t intervals at the level of Bonferroni's inequality for two metrics of each alternative.
+    Paired t intervals at the level of Bonferroni's inequality for three metrics of each
+    alternative.
     """
     compared = results.comparisons
     others = [
         line for line in results.cells.iter_rows(named=True) if line["cell"] != line["baseline"]
     ]
-    level = intervals.bonferroni_level(LEVEL, max(1, 2 * len(others)))
+    level = intervals.bonferroni_level(LEVEL, max(1, 3 * len(others)))
     found = []
     for line in others:
-        failures, load = (
+        failures, load, late = (
             _change(results, compared, line["cell"], line["baseline"], metric, level)
-            for metric in (FAILURES, LOAD)
+            for metric in (FAILURES, LOAD, LATE)
         )
-        found.append(
-            Alternative(line["policy"], line["cell"], failures, load, verdict_of((failures, load)))
-        )
+        verdict = verdict_of((failures, load, late))
+        found.append(Alternative(line["policy"], line["cell"], failures, load, late, verdict))
     order = ("better", "trade", "alike", "worse")
     return sorted(found, key=lambda one: (order.index(one.verdict), one.failures.other))
 
@@ -120,7 +128,7 @@ def _change(
         half = float(intervals.t_half_width(line["n"], line["mcse"], level))
     difference = line["mean_difference"]
     matters = ALIKE_LOAD * min(present, other)
-    if metric == FAILURES:
+    if metric != LOAD:
         matters = ALIKE_SHARE * mean_of(results, baseline, "requests")
     is_sure = half is not None and abs(difference) > half and abs(difference) >= matters
     may_be_later = metric == FAILURES and cell in undecided(results)
@@ -142,9 +150,11 @@ def verdict_of(changes: Sequence[Change]) -> Verdict:
 
 
 def recommended(results: Results, found: Sequence[Alternative]) -> Alternative | None:
-    """Choose a policy that retries: the fewest failures; of those that are as good the least load.
+    """Choose a policy that retries: the fewest failures, or the least load that is worth more.
 
-    Without retries a fault may cost least, but every small failure in the calm reaches a caller.
+    That is of the policies with up to `AS_GOOD` more, or with up to `WORTH_HALF` more and at most
+    half of the load. Without retries a fault may cost least, but every small failure in the calm
+    reaches a caller.
 
     Parameters
     ----------
@@ -157,6 +167,32 @@ def recommended(results: Results, found: Sequence[Alternative]) -> Alternative |
     Alternative or None
         One that is surely better in failures or load; None where the present policy is chosen.
     """
+    choice = _choice(results, found)
+    of_fault = mean_of(results, present_of(results)["cell"], "window_requests")
+    return choice[worth([entry[:2] for entry in choice], of_fault)][2]
+
+
+def worth(choice: Sequence[tuple[float, float]], of_fault: float) -> int:
+    """Choose by failures and load, as `recommended` says; `of_fault`: the requests of the fault."""
+    fewest, its_load = min(choice)
+    able = [
+        i
+        for i, (failures, load) in enumerate(choice)
+        if failures <= fewest + AS_GOOD * of_fault
+        or (failures <= fewest + WORTH_HALF * of_fault and load <= its_load / 2)
+    ]
+    return min(able, key=lambda i: choice[i][1])
+
+
+def fewest_failures(results: Results, found: Sequence[Alternative]) -> Alternative | None:
+    """The policy with the fewest failures among those of which `recommended` chooses."""
+    return min(_choice(results, found), key=lambda entry: entry[:2])[2]
+
+
+def _choice(
+    results: Results, found: Sequence[Alternative]
+) -> list[tuple[float, float, Alternative | None]]:
+    """Failures and load of the present policy, and of those that retry and are better in one."""
     present = present_of(results)
     retries = {cell: of_cell.max_attempts > 1 for cell, of_cell in cells_of(results.cells).items()}
     now = (mean_of(results, present["cell"], FAILURES), mean_of(results, present["cell"], LOAD))
@@ -167,10 +203,7 @@ def recommended(results: Results, found: Sequence[Alternative]) -> Alternative |
         for one in found
         if retries[one.cell] and one.verdict in ("better", "trade") and one.cell not in late
     ]
-    slack = AS_GOOD * mean_of(results, present["cell"], "window_requests")
-    least = min(failures for failures, _, _ in choice)
-    as_good = [entry for entry in choice if entry[0] <= least + slack]
-    return min(as_good, key=lambda entry: entry[1])[2]
+    return choice
 
 
 def mean_of(results: Results, cell: int, metric: str) -> float:

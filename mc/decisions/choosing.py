@@ -11,11 +11,8 @@ from typing import Any, Final
 import polars as pl
 
 from mc.experiment.messages import SHOWN, hint, quote, same_values, tries_text
-from mc.model import METRICS, PARAMETERS, Metric, as_number, has_entries
-from mc.model.budgets import Ratio
-from mc.model.digits import axis_text, is_axis_value, rounds_per_second, value_text
-from mc.model.settings import Settings
-from mc.model.units import is_number, text_of
+from mc.model import METRICS, Metric, has_entries
+from mc.model.digits import axis_text, is_axis_value, is_entry_value, value_text
 from mc.store import FolderError, Results, axis_names, coordinate_text
 
 
@@ -179,28 +176,9 @@ def _equals(column: pl.Series, text: str, source: Mapping[str, Any]) -> pl.Serie
 
 def _has_entry(column: pl.Series, text: str, source: Mapping[str, Any], entry: str) -> pl.Series:
     """Where the tables of a column have an entry with the value that a text means."""
-    kind, per_second = PARAMETERS[column.name].kind, rounds_per_second(source) or 1.0
-
-    def is_meant(value: Any) -> bool:
-        table = None if value is None else kind.from_column(value)
-        if isinstance(table, float):  # a budget that is plain
-            table = Ratio(table, "run", None)
-        if not isinstance(table, Settings) or entry not in {"kind", *table.declared()}:
-            return False
-        if entry == "kind":
-            return table.kind == text
-        own, declared = table.entries[entry], table.declared()[entry]
-        if text == text_of(declared.dimension, own, per_second, declared.unit):
-            return True
-        try:
-            given: Any = text
-            if not is_number(text):
-                given = as_number(column.name, {"kind": table.kind, entry: text}, per_second)[entry]
-            return value_text(float(given)) == value_text(float(own))
-        except (TypeError, ValueError):
-            return False
-
-    return pl.Series([is_meant(value) for value in column.to_list()], dtype=pl.Boolean)
+    values = column.to_list()
+    meant = [is_entry_value(source, column.name, value, entry, text) for value in values]
+    return pl.Series(meant, dtype=pl.Boolean)
 
 
 def where_all(results: Results, conditions: Wanted | Sequence[Wanted]) -> pl.DataFrame:

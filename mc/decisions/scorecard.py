@@ -45,8 +45,9 @@ ALIKE_LOAD: Final = 0.05
 _LEAST: Final = {"late_share": 1e-4, "drain": 0.5, "recovery": 0.5}
 """A column without a mean as large has nothing to say: shares, rounds."""
 
-LEAST_CAPACITY: Final = 1.0
-"""Calls that a round must serve, so that its peak over them says something of the load."""
+LEAST_CAPACITY: Final = 6.0
+"""Calls that a round must serve, so that its peak over them says something of the load and not of
+chance: as many as in the lesson's."""
 
 _ALIKE_RECOVERED: Final = 0.05
 """Shares of runs that recover which differ by less are alike."""
@@ -195,6 +196,8 @@ class Scorecard:
         each cell has its line, or it cannot be known.
     flips : tuple of str
         Of a sweep the axes on which it depends whether runs recover, all else being equal.
+    left_out : tuple of str
+        Metrics that have something to say, but no room.
     """
 
     scenario: str
@@ -207,6 +210,7 @@ class Scorecard:
     alike: bool
     on_frontier: int | None
     flips: tuple[str, ...]
+    left_out: tuple[str, ...]
 
     @property
     def caption(self) -> str:
@@ -308,7 +312,7 @@ def _scorecard(
     most_lines: int,
 ) -> Scorecard:
     estimates = estimates.filter(pl.col("cell").is_in(cells["cell"].implode()))
-    columns = _columns_of(results, cells, estimates)
+    columns, left_out = _columns_of(results, cells, estimates)
     varying = [name for name in coordinates(results)[1:] if cells[name].n_unique() > 1]
     is_sweep = cells.height > MOST_CELLS and varying != ["policy"]
     table = _frontier(results, cells, columns) if is_sweep else None
@@ -349,29 +353,37 @@ def _scorecard(
         alike,
         sure,
         flips,
+        left_out,
     )
 
 
 def _columns_of(
     results: Results, cells: pl.DataFrame, estimates: pl.DataFrame
-) -> tuple[Column, ...]:
-    """The columns that say something in a scenario: defined, not 0 throughout, and no two alike."""
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns that say something in a scenario: defined, not 0 throughout, and no two alike.
+
+    Then those metrics of them for which there is no room.
+    """
     has = {
         metric: estimates.filter(metric=metric)["mean"].drop_nulls().to_list()
         for metric, _ in _columns()
     }
     # more columns do not fit a line; who waits long matters less than whether it ends
     n_ending = len(has["recovered"])
-    ends = ["late_share", "drain" if n_ending == cells.height else "recovery"] if n_ending else []
+    has_peak = bool(has["peak"]) and any(c >= LEAST_CAPACITY for c in cells["capacity"])
+    ends = ["drain" if n_ending == cells.height else "recovery"] if n_ending else []
+    ends += ["late_share"] if n_ending and has_peak else []
+    nothing = {m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]}
     dropped = {
         *(["multiplier"] if has["times_usual"] else []),  # without a fault the load is this
         *(["recovered", "recovery"] if _all_recover(cells, has["recovered"]) else []),
-        *(["peak"] if all(capacity < LEAST_CAPACITY for capacity in cells["capacity"]) else []),
+        *([] if has_peak else ["peak"]),
         *ends,
-        *(m for m in _LEAST if max(has[m], default=0.0) < _LEAST[m]),
+        *nothing,
     }
     shown = [(m, head) for m, head in _columns() if has[m] and m not in dropped]
-    return tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
+    columns = tuple(Column(metric, head, _unit(results, metric)[0]) for metric, head in shown)
+    return columns, tuple(m for m in ends if m not in nothing)
 
 
 def _all_recover(cells: pl.DataFrame, shares: Sequence[float]) -> bool:

@@ -21,7 +21,8 @@ from mc.experiment.keys import (
     list_or_table,
     value_key,
 )
-from mc.experiment.messages import quote, show, table_label, values_text
+from mc.experiment.messages import quote, same_values, show, table_label, values_text
+from mc.experiment.quantities import parameter_tables
 from mc.experiment.spacing import Design, Range
 from mc.experiment.validation import (
     FAULTY,
@@ -33,10 +34,11 @@ from mc.experiment.validation import (
     with_keys,
     within,
 )
-from mc.model import PARAMETERS, default_arrivals, has_entries
+from mc.model import PARAMETERS, default_arrivals, has_entries, parse_parameter
+from mc.model.budgets import Ratio
 from mc.model.digits import value_text
 from mc.model.presets import PRESETS, completed
-from mc.model.settings import is_range
+from mc.model.settings import Settings, is_range
 from mc.model.traffic import DEPTHS
 
 MAX_CELLS: Final = 1_000_000
@@ -142,6 +144,69 @@ def read_ranges_in_tables(data: Mapping[str, Any]) -> Checked[None]:
                 break
             tables += written
         grid[name] = tables
+
+
+def read_named_entries(data: Mapping[str, Any]) -> Checked[None]:
+    """Put whole values in the place of entries by which [[exclude]] and `at` name them.
+
+    ``budget.ratio = 0.1`` means every value whose table has this entry; in `at` it must be one.
+    """
+    for label, table in parameter_tables(data):
+        is_exclude = label.startswith("exclude ")
+        if not is_exclude and not label.endswith(": at"):
+            continue
+        for name, entries in table.items():
+            if not has_entries(name) or not _is_part(name, entries):
+                continue
+            known = _values_of(data, name, everywhere=is_exclude)
+            meant = [value for value in known if _has_entries(name, value, entries)]
+            written = ", ".join(f"{name}.{entry} = {show(x)}" for entry, x in entries.items())
+            table[name] = FAULTY
+            if FAULTY in known:
+                continue
+            if not meant or (len(meant) > 1 and not is_exclude):
+                n = "several values" if meant else "no value"
+                yield f"{label}: {n} of {name} {'have' if meant else 'has'} {written}"
+            else:
+                table[name] = meant if is_exclude else meant[0]
+
+
+def _is_part(name: str, value: object) -> bool:
+    """Whether a value names entries of a table, and is neither a table nor bounds."""
+    tables = PARAMETERS[name].kind.tables
+    entries = {entry for of in tables.values() for entry in of.declared()}
+    return isinstance(value, dict) and "kind" not in value and bool(value.keys() & entries)
+
+
+def _values_of(data: Mapping[str, Any], name: str, everywhere: bool) -> list[Any]:
+    """The values that a parameter has on the grid, or everywhere, as they are written."""
+    values: list[Any] = []
+    for label, table in parameter_tables(data):
+        if name not in table or label.endswith(": at") or label.startswith("exclude "):
+            continue
+        if label == "[grid]":
+            values += table[name] if isinstance(table[name], list) else [FAULTY]
+        elif everywhere:
+            values.append(table[name])
+    return values
+
+
+def _has_entries(name: str, value: Any, entries: Mapping[str, Any]) -> bool:
+    """Whether a value is a table with these entries; of a list of values one is enough."""
+    try:
+        table = parse_parameter(name, value)
+    except ValueError:  # it is reported where it stands
+        return False
+    if isinstance(table, float):  # a budget that is plain
+        table = Ratio(table, "run", None)
+    if not isinstance(table, Settings) or not entries.keys() <= table.entries.keys():
+        return False
+    lists = {entry: x if _is_varied(entry, x) else [x] for entry, x in entries.items()}
+    kinds = {entry: parameter.kind for entry, parameter in table.declared().items()}
+    return all(
+        any(kinds[entry].accepts(x) and same_values(x, [table.entries[entry]]) for x in wanted)
+        for entry, wanted in lists.items()
+    )
 
 
 def _table(data: Mapping[str, Any], key: str) -> dict[str, Any]:

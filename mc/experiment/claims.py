@@ -275,8 +275,8 @@ def _design_point(
 
 
 def _same_values(name: str, value: object, known: list[Any], write: Write) -> Checked[list[Any]]:
-    """Find the values of an axis that a value means; on one with a fault there are none."""
-    if FAULTY in known:
+    """Find the values of an axis that a value means; where there is a fault, none."""
+    if value is FAULTY or FAULTY in known:
         return []
     got = show(value)
     try:

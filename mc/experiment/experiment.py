@@ -18,6 +18,7 @@ from mc.experiment.remarks import (
     MOST_SAVED,
     calm_remark,
     effect_of,
+    has_peaks_of_chance,
     memory_remark,
     place_of,
     saving_remark,
@@ -314,7 +315,7 @@ class Experiment:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What costs more than it gains."""
+        """What costs more than it gains, or says less than it seems."""
         once = [
             (point.scenario, _USED_WITHOUT_RETRIES(point.parameters))
             for point in self.points
@@ -328,6 +329,13 @@ class Experiment:
             hints.append(
                 f"{counted(n, 'cell')} repeat{'s' if n == 1 else ''} others: without retries, "
                 "budget and backoff change nothing"
+            )
+        by_chance = [point for point in self.points if has_peaks_of_chance(point.parameters)]
+        if by_chance:
+            hints.append(
+                "peak is the most calls in one round, and chance alone brings more than the "
+                "capacity into a round of the calm: compare peaks only in rounds as long, in "
+                f"{self._where(by_chance)}"
             )
         if self.precision is not None and self.precision.min < MIN_REPLICATIONS:
             n = MIN_REPLICATIONS

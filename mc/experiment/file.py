@@ -130,7 +130,11 @@ def _add_texts_with_units(definitions: dict[str, Any]) -> None:
 
 
 def _add_entries(definitions: dict[str, Any]) -> None:
-    """Let a grid vary entries of tables, and a policy change those of a preset."""
+    """Let a grid vary entries of tables, a policy change those of a preset, others name them."""
+    of_cells = definitions["Parameters"]
+    definitions["At"] = of_cells | {"properties": of_cells["properties"].copy()}
+    for table in ("ClaimTable", "PublishedTable"):
+        definitions[table]["properties"]["at"]["$ref"] = "#/definitions/At"
     for name in filter(has_entries, PARAMETERS):
         tables = PARAMETERS[name].kind.tables.values()
         entries: dict[str, Any] = {entry: {} for table in tables for entry in table.declared()}
@@ -140,8 +144,10 @@ def _add_entries(definitions: dict[str, Any]) -> None:
             "additionalProperties": False,
         }
         definitions["Grid"]["properties"][name]["oneOf"].append(some)
-        one = definitions["Policy"]["properties"]
-        one[name] = {"anyOf": [one[name], some]}
+        definitions["Exclude"]["properties"][name]["oneOf"].append(some)
+        for table in ("Policy", "At"):
+            one = definitions[table]["properties"]
+            one[name] = {"anyOf": [one[name], some]}
 
 
 def _or_text(schema: Any, text: dict[str, Any]) -> Any:

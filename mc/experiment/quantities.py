@@ -60,11 +60,11 @@ def read_quantities(
             per_second = float(given)
     varying = [
         label
-        for label, table in _tables(data)
+        for label, table in parameter_tables(data)
         if label != "[fixed]" and {"rounds_per_second", ROUND} & table.keys()
     ]
     in_units = []
-    for label, table in (*_tables(data), ("--set", overrides)):
+    for label, table in (*parameter_tables(data), ("--set", overrides)):
         if ROUND in table:
             yield f"{label}: {ROUND} must be set in [fixed], for all cells"
             del table[ROUND]
@@ -137,7 +137,7 @@ def _read_round(where: str, table: dict[str, Any]) -> Checked[None]:
         table["rounds_per_second"] = units.whole_if_nearly(1 / length.value)
 
 
-def _tables(data: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def parameter_tables(data: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give every table of the file that has parameters as keys, and what messages call it."""
     for key in ("fixed", "grid", "design"):
         if isinstance(data.get(key), dict):
@@ -208,7 +208,7 @@ def _has_times(tables: Mapping[str, type[Settings]], value: object) -> bool:
 def _number(name: str, value: Any, per_second: float) -> Any:
     tables = PARAMETERS[name].kind.tables
     if isinstance(value, dict) and tables and _is_without_kind(tables, value):
-        return value
+        return {entry: _entry_number(name, entry, x, per_second) for entry, x in value.items()}
     if isinstance(value, dict) and not _has_table(tables, value):
         read = {
             key: entry if key == "scale" else _number(name, entry, per_second)
@@ -222,3 +222,13 @@ def _number(name: str, value: Any, per_second: float) -> Any:
     if isinstance(value, list):
         return [_number(name, entry, per_second) for entry in value]
     return as_number(name, value, per_second)
+
+
+def _entry_number(name: str, entry: str, value: Any, per_second: float) -> Any:
+    """Read an entry that is given without the kind of its table: of all kinds it means the same."""
+    if isinstance(value, list):
+        return [_entry_number(name, entry, x, per_second) for x in value]
+    kinds = [kind for kind, of in PARAMETERS[name].kind.tables.items() if entry in of.declared()]
+    if not kinds or not isinstance(value, str):
+        return value
+    return as_number(name, {"kind": kinds[0], entry: value}, per_second)[entry]

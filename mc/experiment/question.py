@@ -41,6 +41,9 @@ _LEAST_REPLICATIONS: Final = 30
 _AFTER_S: Final = 60.0
 """Seconds after the fault, at least: a storm may outlive it."""
 
+_LATE_S: Final = 1.0
+"""Without a deadline a success that took longer is late, unless callers wait longer for a call."""
+
 _SHORT_QUEUE_S: Final = 0.02
 """Without time-outs a queue has room for what is served in so many seconds. Without any queue the
 length of a round would decide how many calls come together before they fail."""
@@ -145,11 +148,32 @@ class Question:
             return self.room
         if self.timeout is not None:
             return math.ceil(_QUEUE_TIMEOUTS * self.capacity * self.timeout)
-        least = _MOST_SHORT
-        if self.rate < self.capacity:
-            losses = enumerate(islice(_calm_losses(self.rate / self.capacity), _MOST_SHORT), 1)
-            least = next((room for room, lost in losses if lost <= CALM_LOSS / 2), _MOST_SHORT)
-        return max(least, math.ceil(_SHORT_QUEUE_S * self.capacity))
+        return max(self._calm_queue, math.ceil(_SHORT_QUEUE_S * self.capacity))
+
+    @property
+    def _calm_queue(self) -> int:
+        """Calls that must be able to wait for the calm to lose few."""
+        if self.rate >= self.capacity:
+            return _MOST_SHORT
+        losses = enumerate(islice(_calm_losses(self.rate / self.capacity), _MOST_SHORT), 1)
+        return next((room for room, lost in losses if lost <= CALM_LOSS / 2), _MOST_SHORT)
+
+    @property
+    def short_queue(self) -> int | None:
+        """Calls that are served in half the time-out, even by the slowest fault that serves any.
+
+        None without a time-out, or where no more may wait as it is.
+        """
+        if self.timeout is None:
+            return None
+        slowest = min((f.slowest for f in self.faults if f.slowest), default=self.capacity)
+        room = max(self._calm_queue, math.floor(self.timeout * slowest / 2))
+        return room if room < self.queue else None
+
+    @property
+    def late_s(self) -> float:
+        """Seconds after which a success is late: the deadline; else a second, or the time-out."""
+        return self.deadline or max(_LATE_S, self.timeout or 0.0)
 
 
 def _calm_losses(load: float) -> Iterator[float]:
@@ -396,10 +420,21 @@ def policies(question: Question) -> dict[str, dict[str, object]]:
     if max(tries) < 3:
         found["3 attempts, outermost layer"] = {"tries": [3, *[1] * (n - 1)]}
         found["3 attempts, outermost layer, budget 10 %"] = {"tries": [3, *[1] * (n - 1)], **budget}
-    if question.timeout is not None and question.queue > 1:
-        found["queue half as long"] = {"tries": tries, "queue": math.ceil(question.queue / 2)}
+    lean: tuple[str, dict[str, object]] | None = None
+    if n > 1 and tries[-1] > 1:
+        lean = "innermost layer retries", {"tries": [*[1] * (n - 1), tries[-1]]}
+    elif max(tries) > 1:
+        lean = "budget 10 %", {"tries": tries, **budget}
+    cures: dict[str, tuple[str, dict[str, object]]] = {}
+    if question.short_queue is not None:
+        name = f"short queue, {question.short_queue:,} calls"
+        cures[name] = "short queue", {"queue": question.short_queue}
     if question.queue and (question.timeout or question.deadline):
-        found["calls given up are cancelled"] = {"tries": tries, "cancel": True}
+        cures["calls given up are cancelled"] = "cancelled", {"cancel": True}
+    for name, (short, sets) in cures.items():
+        found[name] = {"tries": tries, **sets}
+        if lean is not None and question.timeout is not None:
+            found[f"{short}, {lean[0]}"] = {**lean[1], **sets}
     return found
 
 
@@ -457,7 +492,8 @@ def experiment_text(question: Question, file: str) -> str:
     ]
     if question.deadline is not None:
         lines.append(_line("deadline", _time(question.deadline), "then a request is given up"))
-        lines.append(_line("threshold", _time(question.deadline), "nothing that succeeds is late"))
+    late = "a success that took longer is late" if question.deadline is None else "none is late"
+    lines.append(_line("threshold", _time(question.late_s), late))
     if question.clients > 1:
         lines.append(_line("clients", question.clients, "each with budgets of its own"))
     lines += ["", "# What may be done; the first is the present policy.", ""]

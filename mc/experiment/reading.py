@@ -17,6 +17,7 @@ from mc.experiment.axes import (
     Axes,
     read_axes,
     read_axes_of_tables,
+    read_named_entries,
     read_presets,
     read_ranges_in_tables,
     with_entries,
@@ -249,6 +250,7 @@ def _check(
     yield from read_axes_of_tables(data)
     in_units = [*read_before, *(yield from read_quantities(data, overrides, folder))]
     yield from read_ranges_in_tables(data)
+    yield from read_named_entries(data)
     file = yield from validate(File, data)
     yield from file.check()
     if file.precision is not None:

@@ -23,6 +23,9 @@ MOST_SAVED: Final = 0.1
 MOST_OVERFLOW: Final = 0.005
 """Of the first calls of the calm: if chance makes more fail, the length of a round decides."""
 
+MOST_PEAKS: Final = 1e-3
+"""Calls beyond the capacity, in a round of the calm: if chance brings more, it makes the peak."""
+
 MOST_PENDING: Final = 0.1
 """Retries that are pending in the calm, on average: if more are, there is hardly a time without."""
 
@@ -450,6 +453,14 @@ def _overflow(capacity: float, rounds: tuple[tuple[tuple[int, float], int], ...]
             part * beyond_by_chance(mean, room - known) for room, part in rooms.items() if part
         )
     return beyond / arriving if arriving else 0.0
+
+
+def has_peaks_of_chance(cell: Cell) -> bool:
+    """Whether chance often brings more than the capacity into a round, at less than half of it."""
+    mean = cell.rate_per_round
+    if cell.traffic is not None or 2 * mean > cell.capacity:
+        return False
+    return beyond_by_chance(mean, math.floor(cell.capacity)) > MOST_PEAKS
 
 
 def _calm_rounds(cell: Cell) -> Mapping[tuple[int, float], int]:

@@ -7,7 +7,7 @@
     masks       cells that wait alike share one wheel; of its parts
     lanes         whole numbers side by side, one for each cell
     waits         the table of waits
-    single      one cell, by the table of waits
+    single      one cell, by the table's words
     fast        one cell, without
     rows        what these loops make of their counts
     rounds      the general loop, written to be read; of its parts
@@ -371,7 +371,7 @@ def _simulate_groups(
     from mc.kernel.waits import empty_waits
 
     zeros, groups = (0,) * chosen.width, groups_of(tables, chosen.groups, chosen.width)
-    traffic, waits = empty_traffic(tables), empty_waits(tables)
+    traffic, waits = empty_traffic(tables), empty_waits(tables, len(tables.widths))
     jitter, service = empty_memory(_IN_FLIGHT), empty_memory(_IN_FLIGHT)
     n_counts = N_COUNTS + tables.tries.shape[1] - 1
     counts = np.empty(n_counts * chosen.width, np.int32)
@@ -397,7 +397,7 @@ def _simulate_single(
     from mc.kernel.waits import empty_waits
 
     some, size = np.array(cells), wheel_size(tables, cells)
-    traffic, waits = empty_traffic(tables), empty_waits(tables)
+    traffic, waits = empty_traffic(tables), empty_waits(tables, 1)
     jitter, service = empty_memory(_IN_FLIGHT), empty_memory(_IN_FLIGHT)
     return _grow(
         lambda room_bits: single_wheel(size, room_bits, stop),

@@ -2,8 +2,8 @@
 
 Cells that differ in nothing but attempts and budget wait alike and share a wheel, see `masks`: the
 more they are, the less each of them costs. A cell that waits like no other has a wheel of its own:
-with the table of waits, if all calls that are served succeed (`single`), and without (`fast`)
-otherwise, because retries are rare then and the table of no use. What the table has no room for
+with the table's words, if all calls that are served succeed (`single`), and without (`fast`)
+otherwise, because retries are rare then and the words of no use. What the table has no room for
 goes through `fast`, too; so does a single cell with both a deadline and a budget.
 
 Measured, microseconds for a replication of n cells that wait alike, of the lesson's traffic with 27

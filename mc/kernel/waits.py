@@ -18,9 +18,10 @@ addition, from that of the attempt before. After the last row the place stays wh
 it still tells the request.
 
 Waits are made of words, by ``1 + floor(offset + u * width)``, for one kind of waits after the
-other; the words are drawn once for all. How many rows pay depends on how often requests fail, so it
-is learned: if more waits of the table's requests were drawn for want of rows than `ROWS_PAY` says,
-the next replication has `STEP` rows more.
+other; the words are drawn once for all, and stand in a table of the same form. A cell that waits
+like no other takes its words from there, and needs no table of waits. How many rows pay depends on
+how often requests fail, so it is learned: if more waits of the table's requests were drawn for want
+of rows than `ROWS_PAY` says, the next replication has `STEP` rows more.
 """
 
 from __future__ import annotations
@@ -60,16 +61,17 @@ class Waits(NamedTuple):
     ----------
     table : ndarray of uint16, shape ((most rows + 1) * stride,)
         Rounds to wait, by attempt and request; 0 where it is to be drawn.
-    words : ndarray of uint32, shape (most rows, n_requests)
-        JITTER words, by attempt and request, from the first request of the `ahead` rounds on.
+    words : ndarray of uint32, shape ((most rows + 1) * stride,)
+        JITTER words, each at the place of the wait that is made of it; 0 where none is drawn.
     stride : int
         Places in a row.
     rows : ndarray of int64, shape (B,)
-        How many are in use for each kind of waits.
+        How many are in use for each kind of waits, or for all of them.
     missed : ndarray of int64, shape (B,)
         Waits that have been drawn in this replication because there were not more.
-    filled : ndarray of int64, shape (3,)
-        What of the table is not 0: how many rows, from which request on, and how many of them.
+    filled : ndarray of int64, shape (4,)
+        What of the table is not 0: how many rows, from which request on, and how many of them; how
+        many rows of the words.
     """
 
     table: NDArray[np.uint16]
@@ -83,20 +85,20 @@ class Waits(NamedTuple):
 N_ROWS: Final = 0
 BEGIN: Final = 1
 SIZE: Final = 2
+N_DRAWN: Final = 3
 
 
-def empty_waits(tables: CellTables) -> Waits:
-    """A table without a wait."""
+def empty_waits(tables: CellTables, n_kinds: int) -> Waits:
+    """A table without a wait; rows are learned for each kind of waits, or for all of them."""
     stride = tables.n_requests + 1
     most_rows = max(STEP, min(MOST_ROWS, MOST_PLACES // stride - 1)) // STEP * STEP
-    n_kinds = len(tables.widths)
     return Waits(
         table=np.zeros((most_rows + 1) * stride, np.uint16),
-        words=np.empty((most_rows, tables.n_requests if tables.ahead[1] else 0), np.uint32),
+        words=np.zeros((most_rows + 1) * stride, np.uint32),
         stride=stride,
         rows=np.full(n_kinds, STEP),
         missed=np.zeros(n_kinds, np.int64),
-        filled=np.zeros(3, np.int64),
+        filled=np.zeros(4, np.int64),
     )
 
 
@@ -104,14 +106,20 @@ def empty_waits(tables: CellTables) -> Waits:
 def draw_words(waits, begin, end, traffic, stream):
     """Draw the words of the requests that arrive in some rounds, and empty the table."""
     _empty(waits, np.int64(0))
-    most_rows = 0
-    for b in range(waits.rows.size):
-        most_rows = max(most_rows, waits.rows[b])
+    words, stride, filled = waits.words, waits.stride, waits.filled
     n = list_requests(begin, end, traffic)
-    for k in range(0, most_rows, STEP):
-        draw_jitter(stream, n, traffic.listed, k, waits.words[k : k + STEP])
-    waits.filled[BEGIN] = traffic.first[begin]
-    waits.filled[SIZE] = n
+    first = np.int64(traffic.first[begin])
+    old_first, old_end = filled[BEGIN], filled[BEGIN] + filled[SIZE]
+    for at in range(0, filled[N_DRAWN] * stride, stride):  # those that are not drawn anew
+        words[at + old_first : at + min(old_end, first)] = 0
+        words[at + max(old_first, first + n) : at + old_end] = 0
+    filled[BEGIN], filled[SIZE] = first, n
+    for b in range(waits.rows.size):
+        filled[N_DRAWN] = max(filled[N_DRAWN], waits.rows[b])
+    for k in range(0, filled[N_DRAWN], STEP):
+        at = k * stride + first
+        rows = words[at:], words[at + stride :], words[at + 2 * stride :], words[at + 3 * stride :]
+        draw_jitter(stream, n, traffic.listed, k, rows)
 
 
 @compiled()
@@ -133,7 +141,7 @@ def fill(waits, b, widths, offsets):
     waits.filled[N_ROWS] = n_rows
     for k in range(n_rows):
         at = k * waits.stride + waits.filled[BEGIN]
-        row, words = waits.table[at : at + n], waits.words[k]
+        row, words = waits.table[at : at + n], waits.words[at : at + n]
         high, low, offset = widths[k] >> U(32), widths[k] & U(0xFFFFFFFF), offsets[k]
         if low == U(0):
             for i in range(n):
@@ -150,7 +158,7 @@ def learn_rows(waits):
     """Take more rows into use where that pays, for the replications to come."""
     for b in range(waits.rows.size):
         pays = waits.missed[b] > ROWS_PAY * waits.filled[SIZE]
-        if pays and waits.rows[b] < waits.words.shape[0]:
+        if pays and (waits.rows[b] + STEP + 1) * waits.stride <= waits.words.size:
             waits.rows[b] += STEP
         waits.missed[b] = 0
 
@@ -172,7 +180,7 @@ def plain_entry(entry, rows, stride):
     return ((entry >> ARRIVAL_SHIFT) << ROUND_SHIFT) | (request << REQUEST_SHIFT) | attempt
 
 
-@compiled()
+@inlined
 def wait_drawn(waits, b, widths, offsets, entry, stream, first, jitter):
     """The wait after the call of an entry, from its JITTER word."""
     rows = waits.rows[b]

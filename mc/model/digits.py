@@ -9,6 +9,7 @@ from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
 from typing import Any, Final
 
 from mc.model import units
+from mc.model.budgets import Ratio
 from mc.model.cell import PARAMETERS, as_number
 from mc.model.metrics import METRICS
 from mc.model.settings import Settings
@@ -444,3 +445,38 @@ def is_axis_value(source: Mapping[str, Any], name: str, value: object, text: str
         and isinstance(value, int | float)
         and (value_text(number) == value_text(float(value)))
     )
+
+
+def is_entry_value(
+    source: Mapping[str, Any], name: str, value: object, entry: str, text: str
+) -> bool:
+    """Whether a text means an entry of a table that a parameter has, `budget.ratio`.
+
+    Parameters
+    ----------
+    source, name, value
+        As for `axis_text`; a table may be itself, or as columns have it.
+    entry, text : str
+
+    Returns
+    -------
+    bool
+    """
+    kind, per_second = PARAMETERS[name].kind, rounds_per_second(source) or 1.0
+    table = kind.from_column(value) if isinstance(value, str) else value
+    if isinstance(table, float):  # a budget that is plain
+        table = Ratio(table, "run", None)
+    if not isinstance(table, Settings) or entry not in {"kind", *table.declared()}:
+        return False
+    if entry == "kind":
+        return table.kind == text
+    own, declared = table.entries[entry], table.declared()[entry]
+    if text == units.text_of(declared.dimension, own, per_second, declared.unit):
+        return True
+    try:
+        given: Any = text
+        if not units.is_number(text):
+            given = as_number(name, {"kind": table.kind, entry: text}, per_second)[entry]
+        return value_text(float(given)) == value_text(float(own))
+    except (TypeError, ValueError):
+        return False

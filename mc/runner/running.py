@@ -283,7 +283,7 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
     The manifest comes first: from then on the folder is known as this experiment's, and the same
     command can go on wherever it is killed.
     """
-    started = time.time()
+    started = time.monotonic()  # a clock may be set back meanwhile
     experiment, folder = job.experiment, job.folder
     manifest = _new_manifest(experiment)
     store.write_manifest(folder, manifest)
@@ -314,7 +314,7 @@ def _run_in(job: Job, stock: Stock, force: bool = False) -> None:
         "complete": True,
         "replications": max(stop.n for stop in stops.values()),
         "n_rows": sum(stop.n for stop in stops.values()),
-        "seconds": round(time.time() - started, 3),
+        "seconds": round(time.monotonic() - started, 3),
         "jobs": job.jobs,
         "tables": hashes,
         "shards": {shard.path.name: shard.n_bytes for shard in stock.shards},

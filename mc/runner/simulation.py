@@ -397,7 +397,7 @@ def simulate_range(
         if time.perf_counter() > deadline:
             break
         fitting = BLOCK_SECONDS * part.shape[0] / max(took, 1e-9)
-        size = max(1, min(int(fitting), 1024 * size))
+        size = max(1, min(int(fitting), 256 * size))
     return counters[:at]
 
 

@@ -12,8 +12,8 @@ import polars as pl
 from mc import kernel
 from mc.experiment import Experiment, ExperimentError, Point
 from mc.experiment.messages import hint, quote, tries_text
-from mc.model import Cell, Generator
-from mc.model.digits import axis_text, is_axis_value, value_text
+from mc.model import Cell, Generator, has_entries
+from mc.model.digits import axis_text, is_axis_value, is_entry_value, value_text
 from mc.runner.simulation import Draws, check_cells, chosen_indices, plan_blocks, simulate_alone
 
 if TYPE_CHECKING:
@@ -208,12 +208,13 @@ def choose(
         if wanted is None:
             continue
         source = experiment.source
-        options = {point.cell: _written(source, point, name) for point in points}
+        axis, _, entry = name.partition(".")
+        options = {point.cell: _written(source, point, axis) for point in points}
         points = [
             point
             for point in points
-            if _same(options[point.cell], wanted)
-            or (name in point.at and is_axis_value(source, name, point.at[name], wanted))
+            if (not entry and _same(options[point.cell], wanted))
+            or (axis in point.at and _is_meant(source, axis, point.at[axis], entry, wanted))
         ]
         if not points:
             known = [text for text in dict.fromkeys(options.values()) if text is not None]
@@ -221,6 +222,13 @@ def choose(
             what = f"{quote(wanted)} does not exist" if known else "is no axis"
             raise ExperimentError([f"{experiment.path}: {option} {what}{hint(wanted, known)}"])
     return points
+
+
+def _is_meant(source: Mapping[str, Any], name: str, value: object, entry: str, wanted: str) -> bool:
+    """Whether a text means a value on an axis, or an entry of it."""
+    if entry and has_entries(name):
+        return is_entry_value(source, name, value, entry, wanted)
+    return not entry and is_axis_value(source, name, value, wanted)
 
 
 def _same(written: str | None, wanted: str) -> bool:
