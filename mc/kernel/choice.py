@@ -137,7 +137,7 @@ def wheel_keys(tables: CellTables, cells: list[int]) -> list[tuple[int, ...]]:
 
 def longest_wait(tables: CellTables, cells: Sequence[int]) -> int:
     """Most rounds between two attempts of some cells."""
-    kinds = np.unique(tables.scalars[cells, C_WAITS])
+    kinds = list(set(tables.scalars[cells, C_WAITS].tolist()))
     return 1 + ((int(tables.widths[kinds].max()) + max(0, _most(tables.offsets[kinds]))) >> 32)
 
 
