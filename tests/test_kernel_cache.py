@@ -123,7 +123,7 @@ def test_a_cache_that_cannot_be_written_is_said_once(
 
 
 def program() -> tuple[Any, Any, Any]:
-    """Make a part, and two entries that call it, as a new process has them."""
+    """Make a part, and two entries that it is linked into, as a new process has them."""
 
     @cache.compiled()
     def one_more(n: int) -> int:
@@ -133,9 +133,13 @@ def program() -> tuple[Any, Any, Any]:
     def never(n: int) -> int:
         return n if n & 1 < 2 else one_more(n)  # LLVM sees that nothing is called here
 
+    @cache.compiled()
+    def always(n: int) -> int:
+        return one_more(n)
+
     @cache.compiled(entry=True)
     def twice(n: int) -> int:
-        return never(n) + one_more(n)
+        return never(n) + always(n)
 
     @cache.compiled(entry=True)
     def plus_two(n: int) -> int:
