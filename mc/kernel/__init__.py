@@ -21,6 +21,7 @@
     generators    where its draws come from: Philox
     lesson        the lesson's own generator
     cache       how compiled code is made and kept
+    linking     how functions become one piece of it
 
 Which loop: where waits are a table by attempt, and neither deadlines nor budgets belong to single
 layers, `choice` says which of the first three; all other cells, and what is recorded round by round

@@ -35,15 +35,26 @@ def _cache_folder() -> str:
 CACHE_FOLDER: Final = _cache_folder()
 """Where the compiled code of this room is kept."""
 
-_OPTIONS: Final[Any] = {"error_model": "numpy", "_nrt": False}
+_OPTIONS: Final[Any] = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 """How everything is compiled.
 
 `_nrt`: no function here allocates, and without numba's reference counts a call costs nothing
 beside its work (with them, 84 instead of 11 ns for a retry).
 """
 
-_INNER: Final[Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""How is compiled beside what Python does not call."""
+
+def _part(*, forceinline: bool) -> dict[str, Any]:
+    """How is compiled beside what Python does not call.
+
+    Numba hands `forceinline` on to whatever is compiled meanwhile, if that does not say otherwise.
+    """
+    from mc.kernel.linking import PartCompiler
+
+    return {
+        "no_cpython_wrapper": True,
+        "forceinline": forceinline,
+        "pipeline_class": PartCompiler,
+    }
 
 
 class CacheWarning(RuntimeWarning):
@@ -62,11 +73,14 @@ class SealedCache:
     ----------
     function : callable
         What is compiled.
+    entry : bool
+        Whether it is machine code, or a part.
     """
 
     _HASH_BYTES = 32
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], entry: bool) -> None:
+        self._entry = entry
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
         self._constants = _constants(function)
 
@@ -91,7 +105,13 @@ class SealedCache:
         if hashlib.sha256(payload).digest() != seal:
             return None
         kept_key, reduced = pickle.loads(payload)
-        return CompileResult._rebuild(target, *reduced) if kept_key == key else None
+        if kept_key != key:
+            return None
+        if self._entry:
+            return CompileResult._rebuild(target, *reduced)
+        from mc.kernel.linking import rebuilt
+
+        return rebuilt(target, *reduced)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Write what was compiled, or warn that it cannot be."""
@@ -155,8 +175,8 @@ def _writable(folder: str) -> bool:
 def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function for the types it is called with, when it is first called with them.
 
-    An `entry` can be called from Python, and lets other threads run meanwhile. The others do
-    without what that takes: a quarter of the time of compiling.
+    An `entry` can be called from Python, and lets other threads run meanwhile. The others are parts
+    of entries, see `linking`.
 
     Without a place for the cache every start compiles anew; better slow than not at all.
 
@@ -171,11 +191,15 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     config: Any = numba.config
     if config.DISABLE_JIT:
         raise RuntimeError("NUMBA_DISABLE_JIT is set: the kernel runs compiled only; unset it")
-    kind: Any = {"nogil": True} if entry else _INNER
+    from mc.kernel.linking import EntryCompiler
+
+    kind: Any = _part(forceinline=False)
+    if entry:
+        kind = {"nogil": True, "pipeline_class": EntryCompiler}
 
     def make(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**_OPTIONS, **kind)(function)
-        dispatcher._cache = SealedCache(function)
+        dispatcher._cache = SealedCache(function, entry)
         return dispatcher
 
     return make
@@ -189,7 +213,7 @@ def inlined(function: Callable[..., Any]) -> Any:
     """
     import numba
 
-    return numba.njit(forceinline=True, **_INNER, **_OPTIONS)(function)
+    return numba.njit(**_OPTIONS, **_part(forceinline=True))(function)
 
 
 def form_for(kinds: type | tuple[type | None, ...] | None, function: Any) -> Callable[[Any], Any]:
@@ -208,7 +232,7 @@ def form_for(kinds: type | tuple[type | None, ...] | None, function: Any) -> Cal
         return getattr(argument, "instance_class", ...) in listed
 
     def register(make: Any) -> Any:
-        @overload(function, jit_options=_OPTIONS | {"forceinline": True}, strict=False)
+        @overload(function, jit_options=_OPTIONS | _part(forceinline=True), strict=False)
         def choose(first, *others):
             return make if fits(first) else None
 

@@ -110,12 +110,14 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 def wide_vectors(typing_context: Any) -> Any:
     """Let LLVM use vectors of 512 bits in this function, if the machine has them.
 
-    Of itself it prefers 256; with 512 a loop over blocks takes two thirds of the time.
+    Of itself it prefers 256; with 512 a loop over blocks takes two thirds of the time. That holds
+    for whole functions, so this one is not put into its callers.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         # its own `add` refuses attributes that it does not know
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        builder.function.attributes.add("noinline")
         return context.get_dummy_value()
 
     return types.none(), codegen
