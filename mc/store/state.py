@@ -92,8 +92,10 @@ def status(folder: str | Path) -> Status:
     >>> found.complete, found.n_done, found.n_missing
     (True, 210000, 0)
     """
-    at_work = holder(load(folder).folder)
-    results = load(folder)  # after who is at work: a run that ends meanwhile is seen as done
+    results = load(folder)
+    at_work = holder(results.folder)  # before the rows: a run that ends meanwhile is seen as done
+    if at_work is None and not results.complete:
+        results = load(folder)  # it may have ended between the two looks
     shards, faulty = [], []
     paths = shard_paths(results.folder)
     for path, shard in zip(paths, of_each(_footer, paths), strict=True):
