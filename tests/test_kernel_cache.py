@@ -126,23 +126,23 @@ def program() -> tuple[Any, Any, Any]:
     """Make a part, and two entries that it is linked into, as a new process has them."""
 
     @cache.compiled()
-    def one_more(n: int) -> int:
+    def one_more(n: int) -> Any:
         return n + 1
 
     @cache.compiled()
-    def never(n: int) -> int:
+    def never(n: int) -> Any:
         return n if n & 1 < 2 else one_more(n)  # LLVM sees that nothing is called here
 
     @cache.compiled()
-    def always(n: int) -> int:
+    def always(n: int) -> Any:
         return one_more(n)
 
     @cache.compiled(entry=True)
-    def twice(n: int) -> int:
+    def twice(n: int) -> Any:
         return never(n) + always(n)
 
     @cache.compiled(entry=True)
-    def plus_two(n: int) -> int:
+    def plus_two(n: int) -> Any:
         return one_more(one_more(n))
 
     return one_more, twice, plus_two
@@ -204,3 +204,26 @@ def test_variables_that_break_numba_do_not_reach_a_command() -> None:
     )
     assert code == 1
     assert "NUMBA_DISABLE_JIT is set" in err
+
+
+ROWS: Final = """
+import importlib.metadata as metadata
+import sys
+real = metadata.version
+metadata.version = lambda name: sys.argv[1] if name == "numba" and sys.argv[1] else real(name)
+import mc
+chain = dict(fault_rounds=100, tries=(3, 3, 3), budget=0.3)
+cells = [mc.Cell(**chain), mc.Cell(**chain, chain="flattened"), mc.Cell(**chain, queue=30)]
+rows = mc.simulate(cells, replications=50, seed=1).hash_rows().sum()
+print("mc.kernel.linking" in sys.modules, rows)
+"""
+
+
+@pytest.mark.slow
+def test_a_numba_that_was_not_tried_compiles_the_same_without_linking(tmp_path: Path) -> None:
+    _, linked, _ = alone("-c", ROWS, "")
+    for _ in range(2):  # compiled, then read
+        code, plain, _ = alone("-c", ROWS, "0.99.0", NUMBA_CACHE_DIR=str(tmp_path))
+        assert code == 0
+        assert plain == linked.replace("True", "False")
+    assert linked.startswith("True ")

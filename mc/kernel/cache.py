@@ -43,18 +43,22 @@ beside its work (with them, 84 instead of 11 ns for a retry).
 """
 
 
+_LINKED: Final = tuple(map(int, version("numba").split(".")[:2])) <= (0, 68)
+"""Whether `linking` is used: the versions of numba that were tried with it, 0.61 to 0.68. It uses
+what numba does not promise to keep; a later one compiles without, in half as much time again."""
+
+
 def _part(*, forceinline: bool) -> dict[str, Any]:
     """How is compiled beside what Python does not call.
 
     Numba hands `forceinline` on to whatever is compiled meanwhile, if that does not say otherwise.
     """
-    from mc.kernel.linking import PartCompiler
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "forceinline": forceinline}
+    if _LINKED:
+        from mc.kernel.linking import PartCompiler
 
-    return {
-        "no_cpython_wrapper": True,
-        "forceinline": forceinline,
-        "pipeline_class": PartCompiler,
-    }
+        options["pipeline_class"] = PartCompiler
+    return options
 
 
 class CacheWarning(RuntimeWarning):
@@ -107,7 +111,7 @@ class SealedCache:
         kept_key, reduced = pickle.loads(payload)
         if kept_key != key:
             return None
-        if self._entry:
+        if self._entry or not _LINKED:
             return CompileResult._rebuild(target, *reduced)
         from mc.kernel.linking import rebuilt
 
@@ -191,11 +195,11 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
     config: Any = numba.config
     if config.DISABLE_JIT:
         raise RuntimeError("NUMBA_DISABLE_JIT is set: the kernel runs compiled only; unset it")
-    from mc.kernel.linking import EntryCompiler
+    kind: Any = {"nogil": True} if entry else _part(forceinline=False)
+    if entry and _LINKED:
+        from mc.kernel.linking import EntryCompiler
 
-    kind: Any = _part(forceinline=False)
-    if entry:
-        kind = {"nogil": True, "pipeline_class": EntryCompiler}
+        kind["pipeline_class"] = EntryCompiler
 
     def make(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**_OPTIONS, **kind)(function)
