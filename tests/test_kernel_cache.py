@@ -130,19 +130,19 @@ def program() -> tuple[Any, Any, Any]:
         return n + 1
 
     @cache.compiled()
-    def never(n: int) -> int:
+    def never(n: int) -> Any:
         return n if n & 1 < 2 else one_more(n)  # LLVM sees that nothing is called here
 
     @cache.compiled()
-    def always(n: int) -> int:
+    def always(n: int) -> Any:
         return one_more(n)
 
     @cache.compiled(entry=True)
-    def twice(n: int) -> int:
+    def twice(n: int) -> Any:
         return never(n) + always(n)
 
     @cache.compiled(entry=True)
-    def plus_two(n: int) -> int:
+    def plus_two(n: int) -> Any:
         return one_more(one_more(n))
 
     return one_more, twice, plus_two
