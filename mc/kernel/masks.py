@@ -255,7 +255,7 @@ def _retry(fixed, before, t, entry, failing, run, budget, expired, denied):
                 fixed.first, fixed.jitter,
             )  # fmt: skip
     arrival = entry >> ARRIVAL_SHIFT
-    if t + wait - arrival > fixed.deadline:
+    if unlikely(t + wait - arrival > fixed.deadline):
         expired = add_where(goes, expired, fixed.one)
         goes = U(0)
     if fixed.has_budget:
