@@ -66,7 +66,7 @@ def answer(
     best = recommended(results, found)
     yield Text("")
     yield from wrapped(_advice(best, fewest_failures(results, found), results, peaks))
-    for verdict, heading in (("better", "Surely better:"), ("trade", "Better at a price:")):
+    for verdict, heading in (("better", "Surely better:"), ("trade", "A gain at a price:")):
         some = [one for one in found if one.verdict == verdict and one is not best]
         if some:
             yield Text("")
