@@ -46,7 +46,7 @@ from mc.kernel.waits import (
 
 AFTER: Final = 50
 """Rounds after a fault for which words are drawn, too: its retries still crowd out new calls. For
-the lesson's outage, 40 cells, 7 percent."""
+the lesson's outage, 40 cells, 5 percent."""
 
 
 class SingleWheel(NamedTuple):
