@@ -144,7 +144,8 @@ def _add_entries(definitions: dict[str, Any]) -> None:
             "additionalProperties": False,
         }
         definitions["Grid"]["properties"][name]["oneOf"].append(some)
-        definitions["Exclude"]["properties"][name]["oneOf"].append(some)
+        excluded = definitions["Exclude"]["properties"][name]
+        excluded["anyOf"] = [*excluded.pop("oneOf"), some]  # a whole table is both
         for table in ("Policy", "At"):
             one = definitions[table]["properties"]
             one[name] = {"anyOf": [one[name], some]}

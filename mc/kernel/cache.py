@@ -77,14 +77,11 @@ class SealedCache:
     ----------
     function : callable
         What is compiled.
-    entry : bool
-        Whether it is machine code, or a part.
     """
 
     _HASH_BYTES = 32
 
-    def __init__(self, function: Callable[..., Any], entry: bool) -> None:
-        self._entry = entry
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
         self._constants = _constants(function)
 
@@ -109,13 +106,7 @@ class SealedCache:
         if hashlib.sha256(payload).digest() != seal:
             return None
         kept_key, reduced = pickle.loads(payload)
-        if kept_key != key:
-            return None
-        if self._entry or not _LINKED:
-            return CompileResult._rebuild(target, *reduced)
-        from mc.kernel.linking import rebuilt
-
-        return rebuilt(target, *reduced)
+        return CompileResult._rebuild(target, *reduced) if kept_key == key else None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Write what was compiled, or warn that it cannot be."""
@@ -203,7 +194,8 @@ def compiled(*, entry: bool = False) -> Callable[[Callable[..., Any]], Any]:
 
     def make(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**_OPTIONS, **kind)(function)
-        dispatcher._cache = SealedCache(function, entry)
+        if entry:
+            dispatcher._cache = SealedCache(function)
         return dispatcher
 
     return make

@@ -6,7 +6,7 @@ are deep. Here only an entry, which Python calls, becomes machine code, with all
 is a function that only compiled code calls; it stays what LLVM begins with, until it is linked into
 an entry. That takes two thirds of the time of compiling, and the code is as fast.
 
-Parts are kept beside the entries: what another process compiles takes them from there.
+Only entries are kept on disk: numba's names of functions are unique in one process only.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-import llvmlite.binding as llvm
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, compile_result
+from numba.core.compiler import Compiler
 
-__all__ = ["EntryCompiler", "PartCompiler", "rebuilt"]
+__all__ = ["EntryCompiler", "PartCompiler"]
 
 # compiled itself, unseen by type checkers
 _dynfunc: Final[Any] = import_module("numba._dynfunc")
@@ -49,20 +48,6 @@ class _PartCode(_EntryCode):
         """Leave all to the entry."""
         self._finalized = True
 
-    def serialize_using_object_code(self) -> tuple[str, bytes]:
-        """Put the code together with that of its own parts, under names that nobody else sees.
-
-        Numba's names are unique in one process only.
-        """
-        own = {function.name for function in self.get_defined_functions()}
-        module = self._final_module.clone()
-        for code in self._linking_libraries:
-            module.link_in(code._get_module_for_linking(), preserve=True)
-        for function in module.functions:
-            if not function.is_declaration and function.name not in own:
-                function.linkage = "internal"
-        return self.name, module.as_bitcode()
-
 
 def _is_part(library: Any) -> bool:
     return isinstance(library, _PartCode)
@@ -72,32 +57,6 @@ def _handle(description: Any, environment: Any, code: _PartCode) -> Any:
     """What numba knows a part by: a function of Python without a body."""
     name = description.qualname.rpartition(".")[2]
     return _dynfunc.make_function(description.lookup_module(), name, "", 0, environment, (code,))
-
-
-def rebuilt(
-    target: Any,
-    code: tuple[str, bytes],
-    description: Any,
-    environment: Any,
-    signature: Any,
-    *_: Any,
-) -> Any:
-    """Make a part again from what `CompileResult._reduce` has made of it."""
-    name, bitcode = code
-    library = _PartCode(target.codegen(), name)
-    library._final_module = llvm.parse_bitcode(bitcode)
-    library.finalize()
-    return compile_result(
-        typing_context=target.typing_context,
-        target_context=target,
-        library=library,
-        fndesc=description,
-        environment=environment,
-        signature=signature,
-        entry_point=_handle(description, environment, library),
-        objectmode=False,
-        lifted=(),
-    )
 
 
 class EntryCompiler(Compiler):
