@@ -17,14 +17,6 @@ from mc.store import Results
 _MOST_STEPS: Final = 160
 """Steps of a curve: what a panel can show."""
 
-_MOST_RECORDED: Final = 300
-"""Replications of which every round is recorded."""
-
-_ROUNDS_RECORDED: Final = 20_000_000
-_FEWEST_RECORDED: Final = 5
-"""Of long replications fewer are recorded: no more than so many rounds in all cells together, no
-fewer replications."""
-
 _ROUNDS_AT_ONCE: Final = 4_000_000
 """Rounds that are in memory together: 64 MB."""
 
@@ -154,7 +146,8 @@ def curves(results: Results, chosen: Sequence[int]) -> pl.DataFrame:
     polars.DataFrame
         A line for each of the cells and each step, with `CURVE_COLUMNS`.
     """
-    from mc.runner import Draws, rounds_of  # this takes a second, and the table may be there
+    # this takes a second, and the table may be there
+    from mc.runner import Draws, most_recorded, rounds_of
 
     lines = results.cells.filter(pl.col("cell").is_in(chosen))
     replications = dict(lines.select("cell", "replications").iter_rows())
@@ -163,11 +156,11 @@ def curves(results: Results, chosen: Sequence[int]) -> pl.DataFrame:
     drain, recovery = (_longest(results, chosen, metric) for metric in ("drain", "recovery"))
     shown = choose_stretch(equally_long(cells.values()), drain, recovery)
     draws = Draws.of(results.manifest["experiment"])
-    most = max(_FEWEST_RECORDED, _ROUNDS_RECORDED // (len(cells) * shown.stop))
+    most = most_recorded(len(cells) * shown.stop)
     at_once = max(1, _ROUNDS_AT_ONCE // shown.stop)
     frames = []
     for number, cell in cells.items():
-        n = min(replications[number], _MOST_RECORDED, most)
+        n = min(replications[number], most)
         until_shown = replace(cell, rounds=shown.stop)  # a round knows nothing of later ones
         recorded = [
             rounds_of(until_shown, some, draws.seed, draws.generator)

@@ -22,7 +22,7 @@ from mc.runner.planning import Plan, plan
 from mc.runner.running import merge, run
 from mc.runner.shorter import sensitivity
 from mc.runner.simulation import Block, Draws, plan_blocks, simulate, simulate_block
-from mc.runner.tracing import Rounds, choose, rounds_of, trace, trace_points
+from mc.runner.tracing import Rounds, choose, most_recorded, rounds_of, trace, trace_points
 from mc.runner.verification import Verification, verify
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Verification",
     "choose",
     "merge",
+    "most_recorded",
     "plan",
     "plan_blocks",
     "rounds_of",

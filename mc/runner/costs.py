@@ -27,6 +27,7 @@ from mc.runner.simulation import (
     simulate_alone,
     simulate_block,
 )
+from mc.runner.tracing import most_recorded
 from mc.statistics import stacks
 
 if TYPE_CHECKING:
@@ -69,13 +70,9 @@ TABLE_ROW_NS: Final = 2_200.0
 TABLE_LINE_NS: Final = 1_500.0
 TABLE_CELL_NS: Final = 300_000.0
 
-# the page, drawn by one core: its figures, and of how many cells so many replications are recorded,
-# or as many as have so many rounds together, but some all the same
+# the page, drawn by one core: its figures, and of how many cells every round is recorded
 PAGE_NS: Final = 2_900_000_000.0
 PAGE_CELLS: Final = 16
-PAGE_ROWS: Final = 300
-PAGE_LEAST_ROWS: Final = 20
-PAGE_ROUNDS: Final = 20_000_000
 
 # a file of rows: without the rows, and what its footer says of a cell
 SHARD_BYTES: Final = 9_500
@@ -228,7 +225,7 @@ def page_ns(cells: Sequence[Cell], n: int, row_ns: float) -> float:
     """What the page takes: its figures, and the replications that it records round by round."""
     drawn = cells[:PAGE_CELLS]
     n_rounds = sum(cell.rounds for cell in drawn)
-    n_recorded = min(n, PAGE_ROWS, max(PAGE_LEAST_ROWS, PAGE_ROUNDS // n_rounds))
+    n_recorded = min(n, most_recorded(n_rounds))
     return PAGE_NS + n_recorded * max(row_ns * len(drawn), GENERAL_NS * n_rounds)
 
 

@@ -78,6 +78,20 @@ class Rounds:
         return self.primary + self.retries
 
 
+_MOST_RECORDED: Final = 300
+"""Replications of which a figure of the page shows every round."""
+
+_ROUNDS_RECORDED: Final = 20_000_000
+_FEWEST_RECORDED: Final = 5
+"""Of long replications fewer are recorded: no more than so many rounds in all cells together, no
+fewer replications."""
+
+
+def most_recorded(n_rounds: int) -> int:
+    """Of how many replications every round is recorded, if one has so many in all cells."""
+    return min(_MOST_RECORDED, max(_FEWEST_RECORDED, _ROUNDS_RECORDED // n_rounds))
+
+
 def rounds_of(
     cell: Cell, indices: NDArray[np.int64], seed: int, generator: Generator = "philox"
 ) -> Rounds:
