@@ -35,7 +35,7 @@ from mc.experiment.validation import (
     within,
 )
 from mc.model import PARAMETERS, default_arrivals, has_entries, parse_parameter
-from mc.model.budgets import Ratio
+from mc.model.budgets import as_table
 from mc.model.digits import value_text
 from mc.model.presets import PRESETS, completed
 from mc.model.settings import Settings, is_range
@@ -194,11 +194,9 @@ def _values_of(data: Mapping[str, Any], name: str, everywhere: bool) -> list[Any
 def _has_entries(name: str, value: Any, entries: Mapping[str, Any]) -> bool:
     """Whether a value is a table with these entries; of a list of values one is enough."""
     try:
-        table = parse_parameter(name, value)
+        table = as_table(parse_parameter(name, value))
     except ValueError:  # it is reported where it stands
         return False
-    if isinstance(table, float):  # a budget that is plain
-        table = Ratio(table, "run", None)
     if not isinstance(table, Settings) or not entries.keys() <= table.entries.keys():
         return False
     lists = {entry: x if _is_varied(entry, x) else [x] for entry, x in entries.items()}

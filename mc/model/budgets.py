@@ -209,6 +209,11 @@ BUDGETS: Final[dict[str, type[Settings]]] = {
 """Every kind of budget."""
 
 
+def as_table(value: Any) -> Any:
+    """A plain budget as the table that it stands for, see `kind`; all else as it is."""
+    return Ratio(value, "run", None) if isinstance(value, float) else value
+
+
 def kind() -> Kind:
     """Make the kind of budgets: a number is the ratio of the lesson, which is plain a number."""
     number, table = real(0, MAX_RATIO), kind_of(BUDGETS, "grpc")

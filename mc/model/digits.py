@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
 from typing import Any, Final
 
 from mc.model import units
-from mc.model.budgets import Ratio
+from mc.model.budgets import as_table
 from mc.model.cell import PARAMETERS, as_number
 from mc.model.metrics import METRICS
 from mc.model.settings import Settings
@@ -463,9 +463,7 @@ def is_entry_value(
     bool
     """
     kind, per_second = PARAMETERS[name].kind, rounds_per_second(source) or 1.0
-    table = kind.from_column(value) if isinstance(value, str) else value
-    if isinstance(table, float):  # a budget that is plain
-        table = Ratio(table, "run", None)
+    table = as_table(kind.from_column(value) if isinstance(value, str) else value)
     if not isinstance(table, Settings) or entry not in {"kind", *table.declared()}:
         return False
     if entry == "kind":

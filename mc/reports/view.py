@@ -14,7 +14,7 @@ import polars as pl
 from mc.decisions import cell_name
 from mc.decisions.scorecard import Scorecard, scorecards
 from mc.model import METRICS, PARAMETERS, Parameter, calls_per_request, units
-from mc.model.budgets import Ratio
+from mc.model.budgets import as_table
 from mc.model.columns import OF_METRIC
 from mc.model.digits import (
     MIN_REPLICATIONS,
@@ -78,7 +78,7 @@ class Axis:
         kind = PARAMETERS[self.name].kind
         read = [kind.from_column(x) if isinstance(x, str) else x for x in self.values]
         if any(isinstance(x, Settings) for x in read):
-            read = [Ratio(x, "run", None) if isinstance(x, float) else x for x in read]
+            read = [as_table(x) for x in read]
         return read
 
     @cached_property
